@@ -1,0 +1,132 @@
+// Package atomicfile writes small files so that a reader sees the old content
+// or the new one, never a part: temporary name in the same folder, then
+// rename(2). Whether the bytes must also survive power loss is the caller's
+// choice, since each synced write costs milliseconds.
+package atomicfile
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt-pods/rkt/pkg/fault"
+)
+
+// Durability says what a write survives.
+type Durability int
+
+const (
+	// Renamed survives a kill of the process: the page cache is not lost.
+	Renamed Durability = iota
+	// Synced survives power loss too: file and folder are synced.
+	Synced
+)
+
+// Write replaces path with data.
+func Write(path string, data []byte, perm fs.FileMode, d Durability) (err error) {
+	name := "write." + filepath.Base(path)
+	if err := fault.Step(name); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".tmp-"+filepath.Base(path)+"-")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			// The error that is returned says more than this one would.
+			_ = f.Close()
+			_ = os.Remove(f.Name())
+		}
+	}()
+	if err := f.Chmod(perm); err != nil {
+		return err
+	}
+	if _, err := f.Write(data); err != nil {
+		return err
+	}
+	if d == Synced {
+		if err := f.Sync(); err != nil {
+			return err
+		}
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	if err := fault.Step(name + ".rename"); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	if d == Synced {
+		return SyncDir(filepath.Dir(path))
+	}
+	return nil
+}
+
+// WriteJSON replaces path with v as one line of JSON.
+func WriteJSON(path string, v any, perm fs.FileMode, d Durability) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("%s: %w", filepath.Base(path), err)
+	}
+	return Write(path, append(data, '\n'), perm, d)
+}
+
+// ReadJSON reads the file that WriteJSON wrote into v. The error is
+// fs.ErrNotExist if there is none.
+func ReadJSON(path string, v any) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+// SyncDir makes the entries of a folder survive power loss.
+func SyncDir(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// SyncFS syncs the whole file system that path is on: one call for a tree of
+// any size (syncfs(2)).
+func SyncFS(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if err := unix.Syncfs(int(d.Fd())); err != nil {
+		return fmt.Errorf("syncfs %s: %w", path, err)
+	}
+	return nil
+}
+
+// Rename moves old to a new name, and makes it survive power loss if asked.
+// The step is named by the caller, since what a rename means depends on it.
+func Rename(step, old, new string, d Durability) error {
+	if err := fault.Step(step); err != nil {
+		return err
+	}
+	if err := os.Rename(old, new); err != nil {
+		return err
+	}
+	if d != Synced {
+		return nil
+	}
+	return errors.Join(SyncDir(filepath.Dir(new)), SyncDir(filepath.Dir(old)))
+}

@@ -1,0 +1,194 @@
+package poddir
+
+import (
+	"time"
+
+	"github.com/rkt-pods/rkt/pkg/appc"
+	"github.com/rkt-pods/rkt/pkg/atomicfile"
+	"github.com/rkt-pods/rkt/pkg/proc"
+)
+
+// Refs is refs.json: everything outside its folder that the pod holds. It is
+// written in the first step of a pod and removed last, so that what the pod
+// uses is never collected under it.
+type Refs struct {
+	CreatedAt time.Time `json:"createdAt"`
+	Images    []string  `json:"images"`  // image ids
+	Layers    []string  `json:"layers"`  // layer keys, fix-up and derived layers included
+	Volumes   []string  `json:"volumes"` // named volumes
+}
+
+// RunOptions is run.json: what `run` and `run-prepared` were told beyond the
+// manifest.
+type RunOptions struct {
+	Net            []string    `json:"net"`                // "none", "host", …
+	Hostname       string      `json:"hostname,omitempty"` // "" means rkt-<uuid>
+	DNS            []string    `json:"dns,omitempty"`      // addresses, or "host" or "none" alone
+	DNSSearch      []string    `json:"dnsSearch,omitempty"`
+	DNSOptions     []string    `json:"dnsOptions,omitempty"`
+	DNSDomain      string      `json:"dnsDomain,omitempty"`
+	Hosts          []HostEntry `json:"hosts,omitempty"`
+	HostsFromHost  bool        `json:"hostsFromHost,omitempty"`
+	Interactive    bool        `json:"interactive,omitempty"`
+	LogPrefix      string      `json:"logPrefix,omitempty"` // auto, always, never
+	NoOverlay      bool        `json:"noOverlay,omitempty"`
+	DurableRootFS  bool        `json:"durableRootfs,omitempty"` // no `volatile` on the overlay
+	InsecureCaps   bool        `json:"insecureCapabilities,omitempty"`
+	InsecurePaths  bool        `json:"insecurePaths,omitempty"`
+	InsecureSeccmp bool        `json:"insecureSeccomp,omitempty"`
+}
+
+// HostEntry is a line of the pod's /etc/hosts.
+type HostEntry struct {
+	IP    string   `json:"ip"`
+	Names []string `json:"names"`
+}
+
+// Supervisor is the supervisor record: the process whose life is the pod's.
+type Supervisor struct {
+	proc.ID
+	StartedAt time.Time `json:"startedAt"`
+	PodInit   proc.ID   `json:"podInit"` // PID 1 of the pod; zero until it runs
+}
+
+// Cgroup is the cgroup record. It is written before the cgroups are made, with
+// inode 0, and again once they are there. Whoever releases them checks boot
+// id, uuid in the path and, where it is known, the inode.
+type Cgroup struct {
+	BootID string       `json:"bootID"`
+	Paths  []CgroupPath `json:"paths"` // the pod's folder in each hierarchy; the first is the one that is asked and killed by
+}
+
+// CgroupPath is one folder in one cgroup hierarchy.
+type CgroupPath struct {
+	Path  string `json:"path"` // absolute, ends in rkt-<store id>/<uuid>
+	Inode uint64 `json:"inode,omitempty"`
+}
+
+// AppImage is apps/<name>/image.json: the image as it was when the pod was
+// prepared, so that stage1 needs no store.
+type AppImage struct {
+	ID       string           `json:"id"`
+	Name     string           `json:"name"`
+	Labels   appc.Labels      `json:"labels,omitempty"`
+	Layers   []string         `json:"layers"` // layer keys, the lowest first
+	Lowers   []string         `json:"lowers"` // their folders, absolute, the lowest first
+	Verified string           `json:"verified"`
+	Original *appc.App        `json:"original,omitempty"` // the image's own app section
+	Notes    appc.Annotations `json:"annotations,omitempty"`
+}
+
+// State is where an execution of an app stands.
+type State string
+
+// The states of an app, in order.
+const (
+	Waiting  State = "waiting"
+	Starting State = "starting"
+	Running  State = "running"
+	Ready    State = "ready"
+	Backoff  State = "backoff"
+	Exited   State = "exited"
+)
+
+// Reason says why an execution ended.
+type Reason string
+
+// The reasons (design: lifecycle).
+const (
+	Completed          Reason = "Completed"
+	Error              Reason = "Error"
+	Signaled           Reason = "Signaled"
+	OOMKilled          Reason = "OOMKilled"
+	StartFailed        Reason = "StartFailed"
+	PreStartFailed     Reason = "PreStartFailed"
+	DependencyFailed   Reason = "DependencyFailed"
+	LivenessFailed     Reason = "LivenessFailed"
+	Stopped            Reason = "Stopped"
+	PodEnded           Reason = "PodEnded"
+	KilledAfterTimeout Reason = "KilledAfterTimeout"
+	Aborted            Reason = "Aborted" // the supervisor died; written or derived afterwards
+)
+
+// Status is status.json of one execution. ExitCode is there when State is
+// Exited, except for Aborted: nobody saw that end.
+type Status struct {
+	App        string     `json:"app"`
+	Attempt    int        `json:"attempt"`
+	State      State      `json:"state"`
+	PID        int        `json:"pid,omitempty"` // on the host
+	ExitCode   *int       `json:"exitCode,omitempty"`
+	Signal     int        `json:"signal,omitempty"`
+	CoreDumped bool       `json:"coreDumped,omitempty"`
+	OOMKilled  bool       `json:"oomKilled,omitempty"`
+	Reason     Reason     `json:"reason,omitempty"`
+	Message    string     `json:"message,omitempty"` // the error behind StartFailed and its kind
+	StartedAt  *time.Time `json:"startedAt,omitempty"`
+	FinishedAt *time.Time `json:"finishedAt,omitempty"`
+	Restarts   int        `json:"restarts"`
+	Usage      Usage      `json:"usage"`
+	LogLines   uint64     `json:"logLines"`
+	LogDropped uint64     `json:"logDropped"` // lines lost by rotation
+	Derived    bool       `json:"derived,omitempty"`
+}
+
+// Usage is what an execution used.
+type Usage struct {
+	CPUNs      uint64 `json:"cpuNs"`      // CPU time in nanoseconds
+	MemoryPeak uint64 `json:"memoryPeak"` // bytes; 0 where the host doesn't tell
+}
+
+// Cause says what ended a pod.
+type Cause string
+
+// The causes of a pod's end.
+const (
+	CausePolicy  Cause = "policy"  // the exit policy
+	CauseStopped Cause = "stopped" // it was asked to stop
+	CauseSetup   Cause = "setup"   // rkt could not start it
+	CauseAborted Cause = "aborted" // the supervisor died
+)
+
+// Exit is exit.json: the pod's end. It is on disk before anyone is told.
+type Exit struct {
+	Code       int       `json:"code"`
+	Cause      Cause     `json:"cause"`
+	App        string    `json:"app,omitempty"`     // the deciding app
+	Message    string    `json:"message,omitempty"` // the error, for CauseSetup
+	FinishedAt time.Time `json:"finishedAt"`
+	Derived    bool      `json:"derived,omitempty"`
+}
+
+// Summary is summary.json in the run folder: what anyone on the host may know.
+type Summary struct {
+	UUID       string       `json:"uuid"`
+	CreatedAt  time.Time    `json:"createdAt"`
+	State      string       `json:"state"` // as of the last write
+	Supervisor *Supervisor  `json:"supervisor,omitempty"`
+	Cgroup     string       `json:"cgroup,omitempty"`
+	Networks   []string     `json:"networks,omitempty"`
+	Apps       []SummaryApp `json:"apps"`
+	Exit       *Exit        `json:"exit,omitempty"`
+}
+
+// SummaryApp is one app of a Summary.
+type SummaryApp struct {
+	Name      string  `json:"name"`
+	ImageID   string  `json:"imageID"`
+	ImageName string  `json:"imageName"`
+	Status    *Status `json:"status,omitempty"`
+}
+
+// ReadStatus returns the status of the app's last execution, nil if it has
+// none yet.
+func (a AppDir) ReadStatus() (*Status, error) {
+	attempts, err := a.Attempts()
+	if err != nil || len(attempts) == 0 {
+		return nil, err
+	}
+	var s Status
+	if err := atomicfile.ReadJSON(a.Attempt(attempts[len(attempts)-1]).Status(), &s); err != nil {
+		return nil, err
+	}
+	return &s, nil
+}
