@@ -56,7 +56,9 @@ type Supervisor struct {
 // id, uuid in the path and, where it is known, the inode.
 type Cgroup struct {
 	BootID string       `json:"bootID"`
-	Paths  []CgroupPath `json:"paths"` // the pod's folder in each hierarchy; the first is the one that is asked and killed by
+	Rel    string       `json:"rel"`             // the pod's folder relative to each hierarchy's root
+	Stays  bool         `json:"stays,omitempty"` // the supervisor stays in the cgroup it was started in
+	Paths  []CgroupPath `json:"paths"`           // the pod's folder in each hierarchy; the first is the one that is asked and killed by
 }
 
 // CgroupPath is one folder in one cgroup hierarchy.

@@ -1,0 +1,171 @@
+// Package cgroup makes, kills and removes a pod's cgroups. A pod has one folder
+// of the same relative path in each hierarchy,
+//
+//	rkt-<store id>/<uuid>/{supervisor,helpers,apps/<app>/{main,exec-N}}
+//
+// and its processes are found, and killed, through the one in the cgroup2
+// hierarchy, which every kernel since 5.10 has beside v1 controllers too
+// (cgroups(7)). What a release does comes from the pod's record alone.
+package cgroup
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/fault"
+	"github.com/rkt-pods/rkt/pkg/poddir"
+	"github.com/rkt-pods/rkt/pkg/proc"
+)
+
+// Host is where this host has its cgroup hierarchies mounted.
+type Host struct {
+	Unified string   // mount point of cgroup2
+	V1      []string // mount points of v1 hierarchies with controllers
+	Systemd bool     // systemd is this host's init and owns the tree
+	own     string   // this process's own cgroup in the cgroup2 hierarchy
+}
+
+// Detect reads the mounts of this process. The error is of class Unsupported
+// if there is no cgroup2 hierarchy.
+func Detect() (Host, error) {
+	mounts, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return Host{}, err
+	}
+	defer mounts.Close()
+	h, err := parseMounts(mounts)
+	if err != nil {
+		return Host{}, err
+	}
+	if h.Unified == "" {
+		err := errs.Newf(errs.Unsupported, "cgroup: no cgroup2 hierarchy is mounted")
+		return Host{}, errs.WithHint(err, "mount one: mkdir -p /sys/fs/cgroup/unified && mount -t cgroup2 none /sys/fs/cgroup/unified")
+	}
+	if _, err := os.Stat("/run/systemd/system"); err == nil {
+		h.Systemd = true
+	}
+	self, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return Host{}, err
+	}
+	for line := range strings.Lines(string(self)) {
+		if path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
+			h.own = path
+		}
+	}
+	return h, nil
+}
+
+// parseMounts takes the first mount of the whole of each hierarchy; a second
+// mount of one shows the same folders.
+func parseMounts(r io.Reader) (Host, error) {
+	var h Host
+	seen := map[string]bool{}
+	scan := bufio.NewScanner(r)
+	for scan.Scan() {
+		left, right, ok := strings.Cut(scan.Text(), " - ")
+		f, t := strings.Fields(left), strings.Fields(right)
+		if !ok || len(f) < 5 || len(t) < 3 || f[3] != "/" {
+			continue
+		}
+		switch {
+		case t[0] == "cgroup2" && h.Unified == "":
+			h.Unified = f[4]
+		case t[0] == "cgroup" && !seen[f[2]] && !strings.Contains(t[2], "name="):
+			seen[f[2]] = true
+			h.V1 = append(h.V1, f[4])
+		}
+	}
+	slices.Sort(h.V1)
+	return h, scan.Err()
+}
+
+// delegated says whether systemd has given this process's cgroup away
+// (Delegate= in systemd.resource-control(5) sets the attribute).
+func (h Host) delegated() bool {
+	for _, name := range []string{"trusted.delegate", "user.delegate"} {
+		value := make([]byte, 8)
+		n, err := unix.Getxattr(filepath.Join(h.Unified, h.own), name, value)
+		if err == nil && string(value[:n]) == "1" {
+			return true
+		}
+	}
+	return false
+}
+
+// base is the folder below which pods are placed, relative to each
+// hierarchy's root: the unit's own subtree where systemd has delegated it,
+// else the root. The names of processes' folders in a delegated unit are
+// rkt's own, so a supervisor that runs in one of them means the unit above.
+func (h Host) base() string {
+	if h.Systemd && h.delegated() {
+		return h.own
+	}
+	return "/"
+}
+
+// Plan names the pod's cgroups without making any: the record that is to be
+// on disk before Create.
+func Plan(storeID, uuid string) (poddir.Cgroup, error) {
+	h, err := Detect()
+	if err != nil {
+		return poddir.Cgroup{}, err
+	}
+	rel := filepath.Join(h.base(), "rkt-"+storeID, uuid)
+	rec := poddir.Cgroup{BootID: proc.BootID(), Stays: h.Systemd && h.base() == "/"}
+	for _, mount := range append([]string{h.Unified}, h.V1...) {
+		rec.Paths = append(rec.Paths, poddir.CgroupPath{Path: filepath.Join(mount, rel)})
+	}
+	rec.Rel = rel
+	return rec, nil
+}
+
+// Create makes the pod's folders in all hierarchies, and the leaves of the
+// cgroup2 one, and puts the inodes into the record. Folders that are there
+// already, from a try that was killed, are taken.
+func Create(rec *poddir.Cgroup) error {
+	if err := fault.Step("cgroup.create"); err != nil {
+		return err
+	}
+	for i := range rec.Paths {
+		p := &rec.Paths[i]
+		if err := mkdirAll(p.Path); err != nil {
+			return fmt.Errorf("create cgroup: %w", err)
+		}
+		var st unix.Stat_t
+		if err := unix.Stat(p.Path, &st); err != nil {
+			return fmt.Errorf("create cgroup: %s: %w", p.Path, err)
+		}
+		p.Inode = st.Ino
+	}
+	for _, leaf := range []string{Supervisor, Helpers, Apps} {
+		if err := mkdirAll(filepath.Join(rec.Paths[0].Path, leaf)); err != nil {
+			return fmt.Errorf("create cgroup: %w", err)
+		}
+	}
+	return nil
+}
+
+// mkdirAll is os.MkdirAll for folders whose parent another pod's release may
+// remove meanwhile, because it was empty.
+func mkdirAll(path string) error {
+	for {
+		err := os.MkdirAll(path, 0o755)
+		if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if _, err := os.Stat(filepath.Dir(filepath.Dir(path))); err != nil {
+			return err
+		}
+	}
+}
