@@ -27,7 +27,7 @@ func TestParseMounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if h.Unified != "/sys/fs/cgroup/unified" || strings.Join(h.V1, " ") != "/sys/fs/cgroup/cpu" {
+	if h.Unified != "/sys/fs/cgroup/unified" || strings.Join(h.V1, " ") != "/sys/fs/cgroup/cpu /sys/fs/cgroup/systemd" {
 		t.Errorf("got %+v", h)
 	}
 }

@@ -30,7 +30,7 @@ import (
 // Host is where this host has its cgroup hierarchies mounted.
 type Host struct {
 	Unified string   // mount point of cgroup2
-	V1      []string // mount points of v1 hierarchies with controllers
+	V1      []string // mount points of v1 hierarchies, named ones included
 	Systemd bool     // systemd is this host's init and owns the tree
 	own     string   // this process's own cgroup in the cgroup2 hierarchy
 }
@@ -81,7 +81,7 @@ func parseMounts(r io.Reader) (Host, error) {
 		switch {
 		case t[0] == "cgroup2" && h.Unified == "":
 			h.Unified = f[4]
-		case t[0] == "cgroup" && !seen[f[2]] && !strings.Contains(t[2], "name="):
+		case t[0] == "cgroup" && !seen[f[2]]:
 			seen[f[2]] = true
 			h.V1 = append(h.V1, f[4])
 		}
