@@ -19,20 +19,20 @@ const (
 
 // Record is store/images/<id>.json: one verified image of the store.
 type Record struct {
-	Version    int           `json:"version"`
-	ID         string        `json:"id"` // sha512-<128 hex>
-	Kind       Kind          `json:"kind"`
-	Name       string        `json:"name"`
-	Names      []string      `json:"names,omitempty"` // references that were given for it
-	Labels     appc.Labels   `json:"labels,omitempty"`
-	Manifest   string        `json:"manifest"`         // blob of the manifest as it came, "<alg>-<hex>"; "" for docker-archive
-	Config     string        `json:"config,omitempty"` // blob of the OCI config
-	Layers     []string      `json:"layers"`           // keys, the lowest first, as overlay stacks them: dependencies, fix-up and derived layers included
-	Signatures []string      `json:"signatures,omitempty"`
-	Trust      Trust         `json:"trust"`
-	ImportedAt time.Time     `json:"importedAt"`
-	Size       int64         `json:"size"` // bytes of the image's layers, unpacked
-	Depends    []string      `json:"depends,omitempty"`
+	Version    int         `json:"version"`
+	ID         string      `json:"id"` // sha512-<128 hex>
+	Kind       Kind        `json:"kind"`
+	Name       string      `json:"name"`
+	Names      []string    `json:"names,omitempty"` // references that were given for it
+	Labels     appc.Labels `json:"labels,omitempty"`
+	Manifest   string      `json:"manifest"`         // blob of the manifest as it came, "<alg>-<hex>"; "" for docker-archive
+	Config     string      `json:"config,omitempty"` // blob of the OCI config
+	Layers     []string    `json:"layers"`           // keys, the lowest first, as overlay stacks them: dependencies, fix-up and derived layers included
+	Signatures []string    `json:"signatures,omitempty"`
+	Trust      Trust       `json:"trust"`
+	ImportedAt time.Time   `json:"importedAt"`
+	Size       int64       `json:"size"` // bytes of the image's layers, unpacked
+	Depends    []string    `json:"depends,omitempty"`
 }
 
 // Trust says why the image was accepted.

@@ -1,0 +1,78 @@
+# Everything a person types. `go build ./cmd/...` works without it, once
+# libseccomp's headers are there.
+
+VERSION ?= $(shell cat VERSION)
+PREFIX  ?= /usr/local
+DESTDIR ?=
+FUZZTIME ?= 10s
+
+PKG     := github.com/rkt-pods/rkt
+LDFLAGS := -s -w -buildid= -X $(PKG)/pkg/version.Version=$(VERSION)
+TAGS    := seccomp runc_nocriu netgo osusergo
+GOFLAGS += -trimpath -buildvcs=false
+CC      ?= gcc
+export GOFLAGS
+
+.PHONY: all
+all: bin/rkt bin/stage1 bin/podinit
+
+# rkt itself is pure Go; stage1 needs cgo for libcontainer's and its own C part
+# that must run before the Go runtime, and is static so that it runs anywhere.
+.PHONY: bin/rkt bin/stage1
+bin/rkt:
+	CGO_ENABLED=0 go build -ldflags '$(LDFLAGS)' -o $@ ./cmd/rkt
+
+bin/stage1:
+	CGO_ENABLED=1 go build -tags '$(TAGS)' -ldflags '$(LDFLAGS) -linkmode external -extldflags -static' -o $@ ./cmd/stage1
+
+bin/podinit: stage1/podinit/podinit.c
+	@mkdir -p bin
+	$(CC) -Os -Wall -Wextra -Werror -static -s -o $@ $<
+
+.PHONY: install
+install: all
+	install -D -m 0755 bin/rkt $(DESTDIR)$(PREFIX)/bin/rkt
+	install -D -m 0755 bin/stage1 $(DESTDIR)$(PREFIX)/libexec/rkt/stage1
+	install -D -m 0755 bin/podinit $(DESTDIR)$(PREFIX)/libexec/rkt/podinit
+	for page in Documentation/man/*.1; do install -D -m 0644 $$page $(DESTDIR)$(PREFIX)/share/man/man1/$${page##*/}; done
+	install -D -m 0644 dist/completions/rkt.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/rkt
+	install -D -m 0644 dist/completions/_rkt $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_rkt
+	install -D -m 0644 dist/completions/rkt.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/rkt.fish
+
+# Installs the Debian packages that building and testing need, if they lack.
+.PHONY: host
+host:
+	@dist/host-setup
+
+.PHONY: demo
+demo: host all
+	@tests/demo
+
+# All checks and all tests. Root is needed: pods are run for real.
+.PHONY: check
+check: host all lint
+	tests/check
+
+.PHONY: test
+test: all
+	go test -tags '$(TAGS)' ./...
+
+.PHONY: lint
+lint:
+	@test -z "$$(gofmt -l cmd pkg stage0 stage1 tests)" || { echo "gofmt -w these:"; gofmt -l cmd pkg stage0 stage1 tests; exit 1; }
+	go vet -tags '$(TAGS)' ./...
+	shellcheck dist/host-setup tests/check tests/demo .ci/run
+	tests/lint
+
+# Writes the command pages, the man pages and the completions anew.
+.PHONY: docs
+docs:
+	go test ./cmd/rkt -run TestDocs -update
+
+.PHONY: fuzz
+fuzz:
+	tests/fuzz $(FUZZTIME)
+
+.PHONY: clean
+clean:
+	rm -rf bin

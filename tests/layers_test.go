@@ -1,0 +1,135 @@
+package tests
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/rkt-pods/rkt/"
+
+// mayImport is the architecture: which part may import which, as prefixes of
+// import paths below the module.
+var mayImport = map[string][]string{
+	"cmd/rkt":      {"stage0/", "pkg/"},
+	"cmd/stage1":   {"stage1/", "pkg/"},
+	"stage0/":      {"stage0/", "pkg/"},
+	"stage1/":      {"stage1/", "pkg/"},
+	"pkg/":         {"pkg/"},
+	"tests/images": {"tests/images", "pkg/"},
+	"tests":        {"tests/", "pkg/"},
+}
+
+// pure packages touch neither files nor processes nor the network.
+var pure = []string{"pkg/lifecycle", "pkg/appc", "pkg/podspec", "pkg/ref", "pkg/abi", "pkg/errs", "stage0/podplan", "stage1/plan"}
+
+// onlyIn keeps a library out of everything but one package.
+var onlyIn = map[string]string{
+	"github.com/opencontainers/runc":    "stage1/launch/libcontainer",
+	"github.com/opencontainers/cgroups": "stage1/launch/libcontainer",
+	"github.com/spf13/":                 "cmd/rkt",
+}
+
+type goPackage struct {
+	ImportPath string
+	Doc        string
+	Imports    []string
+	GoFiles    []string
+	CgoFiles   []string
+}
+
+func list(t *testing.T) []goPackage {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,Doc,Imports,GoFiles,CgoFiles", "-tags", "seccomp", "./...")
+	cmd.Dir = ".."
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var all []goPackage
+	for dec := json.NewDecoder(out); ; {
+		var p goPackage
+		err := dec.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.ImportPath = strings.TrimPrefix(p.ImportPath, module)
+		all = append(all, p)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 20 {
+		t.Fatalf("only %d packages listed", len(all))
+	}
+	return all
+}
+
+// allowed finds the longest rule for a package.
+func allowed(path string) []string {
+	best := ""
+	for rule := range mayImport {
+		if (path == strings.TrimSuffix(rule, "/") || strings.HasPrefix(path, rule)) && len(rule) > len(best) {
+			best = rule
+		}
+	}
+	return mayImport[best]
+}
+
+func TestLayers(t *testing.T) {
+	for _, p := range list(t) {
+		rules := allowed(p.ImportPath)
+		if rules == nil {
+			t.Errorf("%s: no rule says what it may import", p.ImportPath)
+		}
+		for _, imported := range p.Imports {
+			own, isOwn := strings.CutPrefix(imported, module)
+			ok := !isOwn || slices.ContainsFunc(rules, func(r string) bool { return strings.HasPrefix(own, r) })
+			if !ok {
+				t.Errorf("%s imports %s", p.ImportPath, own)
+			}
+			for lib, place := range onlyIn {
+				if strings.HasPrefix(imported, lib) && !strings.HasPrefix(p.ImportPath, place) {
+					t.Errorf("%s imports %s, which only %s may", p.ImportPath, imported, place)
+				}
+			}
+		}
+	}
+}
+
+func TestPurePackages(t *testing.T) {
+	forbidden := []string{"os", "os/exec", "syscall", "net", "net/http", "golang.org/x/sys/unix"}
+	found := 0
+	for _, p := range list(t) {
+		if !slices.Contains(pure, p.ImportPath) {
+			continue
+		}
+		found++
+		for _, imported := range p.Imports {
+			if slices.Contains(forbidden, imported) {
+				t.Errorf("%s is pure and imports %s", p.ImportPath, imported)
+			}
+		}
+	}
+	if found != len(pure) {
+		t.Errorf("%d of %d pure packages exist", found, len(pure))
+	}
+}
+
+func TestPackageComments(t *testing.T) {
+	for _, p := range list(t) {
+		if p.Doc == "" && len(p.GoFiles)+len(p.CgoFiles) > 0 {
+			t.Errorf("%s has no package comment", p.ImportPath)
+		}
+	}
+}

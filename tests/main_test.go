@@ -1,0 +1,232 @@
+// Package tests runs the built programs as a user does: scripts for the command
+// line and pods on the real kernel. It needs root and `make`.
+package tests
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/rkt-pods/rkt/tests/hostcheck"
+)
+
+// bin is the folder of the programs under test, images that of the images that
+// all tests share.
+var bin, images string
+
+func TestMain(m *testing.M) {
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "tests:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	if os.Geteuid() != 0 {
+		return 1, errors.New("pods are run for real: run the tests as root")
+	}
+	if bin, err = filepath.Abs("../bin"); err != nil {
+		return 1, err
+	}
+	for _, name := range []string{"rkt", "stage1", "podinit"} {
+		if _, err := os.Stat(filepath.Join(bin, name)); err != nil {
+			return 1, fmt.Errorf("%w: run `make` first", err)
+		}
+	}
+	if images, err = os.MkdirTemp("", "rkt-test-images-"); err != nil {
+		return 1, err
+	}
+	defer os.RemoveAll(images)
+	// A pod's files must be reachable for an ordinary user's test too.
+	if err := os.Chmod(images, 0o755); err != nil {
+		return 1, err
+	}
+	if err := makeImages(); err != nil {
+		return 1, err
+	}
+	before, err := hostcheck.Take(bin)
+	if err != nil {
+		return 1, err
+	}
+	code = m.Run()
+	after, err := hostcheck.Take(bin)
+	if err != nil {
+		return 1, err
+	}
+	if left := hostcheck.Left(before, after); len(left) > 0 {
+		return 1, fmt.Errorf("the tests left this on the host:\n  %s", strings.Join(left, "\n  "))
+	}
+	return code, nil
+}
+
+// makeImages builds the busybox image in each format.
+func makeImages() error {
+	mkimage := filepath.Join(images, "mkimage")
+	if out, err := exec.Command("go", "build", "-o", mkimage, "./images/cmd/mkimage").CombinedOutput(); err != nil {
+		return fmt.Errorf("build mkimage: %w\n%s", err, out)
+	}
+	for name, format := range map[string]string{
+		"busybox.aci": "aci", "busybox.oci": "oci", "busybox.oci.tar": "oci-tar", "busybox.docker.tar": "docker",
+	} {
+		cmd := exec.Command(mkimage, "-format", format, "-name", "example.com/busybox:1.0", "-out", filepath.Join(images, name))
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w\n%s", cmd, err, out)
+		}
+	}
+	return nil
+}
+
+// host is a data folder of its own and the programs that use it.
+type host struct {
+	t   testing.TB
+	dir string // the data folder
+}
+
+func newHost(t testing.TB) *host {
+	t.Helper()
+	h := &host{t: t, dir: filepath.Join(t.TempDir(), "data")}
+	t.Cleanup(h.clean)
+	return h
+}
+
+// clean collects everything and checks that nothing is left.
+func (h *host) clean() {
+	h.t.Helper()
+	res := h.rkt("gc", "--grace-period=0s", "--expire-prepared=0s")
+	if res.code != 0 {
+		h.t.Errorf("gc at the end: %s", res)
+	}
+	if err := leftovers(h.dir); err != nil {
+		h.t.Error(err)
+	}
+}
+
+// leftovers looks for pods, cgroups and run folders of a data folder, after gc.
+func leftovers(data string) error {
+	var left []string
+	pods, _ := filepath.Glob(filepath.Join(data, "pods", "*", "*"))
+	left = append(left, pods...)
+	staged, _ := filepath.Glob(filepath.Join(data, "store", "tmp", "*"))
+	left = append(left, staged...)
+	if id, err := os.ReadFile(filepath.Join(data, "store", "id")); err == nil {
+		store := strings.TrimSpace(string(id))
+		groups, _ := filepath.Glob("/sys/fs/cgroup/*/rkt-" + store)
+		top, _ := filepath.Glob("/sys/fs/cgroup/rkt-" + store)
+		runs, _ := filepath.Glob("/run/rkt/" + store + "/*")
+		left = append(append(append(left, groups...), top...), runs...)
+		_ = os.Remove("/run/rkt/" + store)
+	}
+	if len(left) > 0 {
+		return fmt.Errorf("left after gc:\n  %s", strings.Join(left, "\n  "))
+	}
+	return nil
+}
+
+// result is how a command ended.
+type result struct {
+	args           []string
+	code           int
+	stdout, stderr string
+}
+
+func (r result) String() string {
+	return fmt.Sprintf("rkt %s: exit %d\nstdout: %sstderr: %s", strings.Join(r.args, " "), r.code, r.stdout, r.stderr)
+}
+
+func (h *host) command(args ...string) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(bin, "rkt"), append([]string{"--dir=" + h.dir}, args...)...)
+	cmd.Env = append(os.Environ(), "RKT_TEST=1")
+	return cmd
+}
+
+// rkt runs a command to its end.
+func (h *host) rkt(args ...string) result {
+	h.t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd := h.command(args...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	return h.finish(cmd, args, cmd.Run(), &stdout, &stderr)
+}
+
+func (h *host) finish(cmd *exec.Cmd, args []string, err error, stdout, stderr *bytes.Buffer) result {
+	h.t.Helper()
+	if err != nil && cmd.ProcessState == nil {
+		h.t.Fatal(err)
+	}
+	return result{args, cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+}
+
+// must runs a command that has to end with code 0, and returns its output.
+func (h *host) must(args ...string) string {
+	h.t.Helper()
+	res := h.rkt(args...)
+	if res.code != 0 {
+		h.t.Fatal(res)
+	}
+	return res.stdout
+}
+
+func image(name string) string { return filepath.Join(images, name) }
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:           "testdata/script",
+		UpdateScripts: os.Getenv("UPDATE") != "",
+		Setup: func(env *testscript.Env) error {
+			data := filepath.Join(env.WorkDir, "data")
+			wrapper := fmt.Sprintf("#!/bin/sh\nexec %s --dir=%s \"$@\"\n", filepath.Join(bin, "rkt"), data)
+			if err := os.MkdirAll(filepath.Join(env.WorkDir, ".bin"), 0o755); err != nil {
+				return err
+			}
+			if err := os.WriteFile(filepath.Join(env.WorkDir, ".bin", "rkt"), []byte(wrapper), 0o755); err != nil {
+				return err
+			}
+			env.Setenv("PATH", filepath.Join(env.WorkDir, ".bin")+":"+os.Getenv("PATH"))
+			env.Setenv("DATA", data)
+			env.Setenv("BIN", bin)
+			env.Setenv("IMAGES", images)
+			env.Defer(func() {
+				h := &host{t: t, dir: data}
+				h.clean()
+			})
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "save": save},
+	})
+}
+
+// exits runs a command and checks its exact exit code: exits CODE COMMAND….
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE COMMAND ARG…")
+	}
+	code := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		exit, ok := errors.AsType[*exec.ExitError](err)
+		if !ok {
+			ts.Fatalf("%v", err)
+		}
+		code = exit.ExitCode()
+	}
+	if fmt.Sprint(code) != args[0] {
+		ts.Fatalf("exit code %d, want %s", code, args[0])
+	}
+}
+
+// save sets a variable to the last command's output, without the newline at
+// its end: save NAME.
+func save(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: save NAME")
+	}
+	ts.Setenv(args[0], strings.TrimSuffix(ts.ReadFile("stdout"), "\n"))
+}
