@@ -1,0 +1,73 @@
+package appc
+
+import (
+	"path"
+	"regexp"
+	"strings"
+
+	"github.com/rkt-pods/rkt/pkg/errs"
+)
+
+// The specification's patterns, for what rkt writes itself.
+var (
+	strictName       = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+	strictIdentifier = regexp.MustCompile(`^[a-z0-9]+([-._~/][a-z0-9]+)*$`)
+)
+
+const (
+	nameChars       = "abcdefghijklmnopqrstuvwxyz0123456789-"
+	identifierChars = nameChars + "._~/"
+)
+
+// CheckName says whether s is accepted as an AC Name in a manifest: the
+// characters and the edges count, so that images of older tools, which allow
+// "a--b", stay usable.
+func CheckName(s string) error { return liberal("AC Name", s, nameChars) }
+
+// CheckIdentifier is CheckName for AC Identifiers.
+func CheckIdentifier(s string) error { return liberal("AC Identifier", s, identifierChars) }
+
+// StrictName says whether s may be written as an AC Name.
+func StrictName(s string) error {
+	if !strictName.MatchString(s) {
+		return errs.Newf(errs.Usage, "%q: not an AC Name (a-z, 0-9 and single - between them)", s)
+	}
+	return nil
+}
+
+// StrictIdentifier says whether s may be written as an AC Identifier.
+func StrictIdentifier(s string) error {
+	if !strictIdentifier.MatchString(s) {
+		return errs.Newf(errs.Usage, "%q: not an AC Identifier (a-z, 0-9 and single - . _ ~ / between them)", s)
+	}
+	return nil
+}
+
+// SanitizeName makes an AC Name of the last element of an image's name, ""
+// if nothing of it can stand in one.
+func SanitizeName(s string) string {
+	var b strings.Builder
+	for _, c := range strings.ToLower(path.Base(s)) {
+		switch {
+		case c >= 'a' && c <= 'z' || c >= '0' && c <= '9':
+			b.WriteRune(c)
+		case b.Len() > 0 && !strings.HasSuffix(b.String(), "-"):
+			b.WriteByte('-')
+		}
+	}
+	return strings.TrimRight(b.String(), "-")
+}
+
+func liberal(kind, s, chars string) error {
+	switch {
+	case s == "":
+		return errs.Newf(errs.Usage, "missing")
+	case strings.Trim(s, chars) != "" || strings.ContainsFunc(s, func(c rune) bool { return !strings.ContainsRune(chars, c) }):
+		return errs.Newf(errs.Usage, "%q: not an %s: only %s are allowed", s, kind, chars)
+	case !alnum(s[0]) || !alnum(s[len(s)-1]):
+		return errs.Newf(errs.Usage, "%q: not an %s: first and last must be a letter or digit", s, kind)
+	}
+	return nil
+}
+
+func alnum(c byte) bool { return c >= 'a' && c <= 'z' || c >= '0' && c <= '9' }

@@ -1,0 +1,240 @@
+package podspec
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/rkt-pods/rkt/pkg/appc"
+	"github.com/rkt-pods/rkt/pkg/errs"
+)
+
+// Parse reads and validates a pod manifest.
+func Parse(data []byte) (*Pod, error) {
+	var p Pod
+	if err := json.Unmarshal(data, &p); err != nil {
+		return nil, errs.Newf(errs.Corrupt, "pod manifest: %w", err)
+	}
+	if err := p.Validate(); err != nil {
+		return nil, errs.Newf(errs.Usage, "pod manifest: %w", err)
+	}
+	return &p, nil
+}
+
+// Marshal writes a pod manifest that Parse accepts.
+func (p *Pod) Marshal() ([]byte, error) {
+	if err := p.Validate(); err != nil {
+		return nil, fmt.Errorf("pod manifest: %w", err)
+	}
+	return json.Marshal(p)
+}
+
+// Validate checks everything that the specification says of a pod manifest;
+// the error begins with the path of what is wrong.
+func (p *Pod) Validate() error {
+	if p.ACKind != Kind {
+		return errs.Newf(errs.Usage, "acKind: %q: not %s", p.ACKind, Kind)
+	}
+	if err := appc.CheckVersion(p.ACVersion); err != nil {
+		return fmt.Errorf("acVersion: %w", err)
+	}
+	volumes, err := p.checkVolumes()
+	if err != nil {
+		return err
+	}
+	if len(p.Apps) == 0 {
+		return errs.Newf(errs.Usage, "apps: missing")
+	}
+	seen := map[string]bool{}
+	for i := range p.Apps {
+		a := &p.Apps[i]
+		if seen[a.Name] {
+			return errs.Newf(errs.Usage, "apps[%d].name: %q: there twice", i, a.Name)
+		}
+		seen[a.Name] = true
+		if err := a.validate(volumes); err != nil {
+			return fmt.Errorf("apps[%d].%w", i, err)
+		}
+	}
+	if err := appc.CheckIsolators(p.Isolators); err != nil {
+		return err
+	}
+	if err := p.Annotations.Validate(); err != nil {
+		return err
+	}
+	if s, ok := p.Annotations.Get(AnnExitPolicy); ok {
+		if err := CheckExitPolicy(s); err != nil {
+			return fmt.Errorf("annotations: %s: %w", AnnExitPolicy, err)
+		}
+	}
+	return p.checkPorts()
+}
+
+// CheckExitPolicy says whether s is one of the exit policies.
+func CheckExitPolicy(s string) error {
+	switch s {
+	case "all", "any", "anyOnFailure":
+		return nil
+	}
+	return errs.Newf(errs.Usage, "%q: not all, any or anyOnFailure", s)
+}
+
+// CheckSupported refuses what a manifest may ask for and this version can't
+// do. Left out silently it would run otherwise than was meant.
+func (p *Pod) CheckSupported() error {
+	for i := range p.Apps {
+		a := &p.Apps[i]
+		for _, later := range []struct{ name, harmless string }{
+			{AnnRole, "app"}, {AnnRestart, "never"}, {AnnAfter, ""}, {AnnReady, ""}, {AnnLive, ""},
+		} {
+			if v, ok := a.Annotations.Get(later.name); ok && v != later.harmless {
+				return errs.Newf(errs.Unsupported, "app %s: annotation %s=%s: not supported yet", a.Name, later.name, v)
+			}
+		}
+	}
+	return nil
+}
+
+func (p *Pod) checkVolumes() (map[string]bool, error) {
+	seen := map[string]bool{}
+	for i := range p.Volumes {
+		v := &p.Volumes[i]
+		if seen[v.Name] {
+			return nil, errs.Newf(errs.Usage, "volumes[%d].name: %q: there twice", i, v.Name)
+		}
+		seen[v.Name] = true
+		if err := v.Validate(); err != nil {
+			return nil, fmt.Errorf("volumes[%d].%w", i, err)
+		}
+	}
+	return seen, nil
+}
+
+// Validate checks the volume; the error begins with the field's name.
+func (v *Volume) Validate() error {
+	if err := appc.CheckName(v.Name); err != nil {
+		return fmt.Errorf("name: %w", err)
+	}
+	switch v.Kind {
+	case VolumeHost:
+		if err := appc.CheckAbs(v.Source); err != nil {
+			return fmt.Errorf("source: %w", err)
+		}
+		if v.Mode != "" || v.UID != nil || v.GID != nil {
+			return errs.Newf(errs.Usage, "mode, uid, gid: only for kind empty")
+		}
+	case VolumeEmpty:
+		return v.validateEmpty()
+	default:
+		return errs.Newf(errs.Usage, "kind: %q: neither host nor empty", v.Kind)
+	}
+	return nil
+}
+
+func (v *Volume) validateEmpty() error {
+	if v.Source != "" || v.Recursive != nil {
+		return errs.Newf(errs.Usage, "source, recursive: only for kind host")
+	}
+	if v.Mode != "" {
+		if m, err := strconv.ParseUint(v.Mode, 8, 32); err != nil || m > 0o7777 {
+			return errs.Newf(errs.Usage, "mode: %q: not an octal mode", v.Mode)
+		}
+	}
+	for name, id := range map[string]*int{"uid": v.UID, "gid": v.GID} {
+		if id != nil && (*id < 0 || int64(*id) > 1<<32-2) {
+			return errs.Newf(errs.Usage, "%s: %d: not an id", name, *id)
+		}
+	}
+	return nil
+}
+
+func (a *App) validate(volumes map[string]bool) error {
+	if err := appc.CheckName(a.Name); err != nil {
+		return fmt.Errorf("name: %w", err)
+	}
+	if err := appc.CheckImageID(a.Image.ID); err != nil {
+		return fmt.Errorf("image.id: %w", err)
+	}
+	if a.Image.Name != "" {
+		if err := appc.CheckIdentifier(a.Image.Name); err != nil {
+			return fmt.Errorf("image.name: %w", err)
+		}
+	}
+	if err := a.Image.Labels.Validate(); err != nil {
+		return fmt.Errorf("image.%w", err)
+	}
+	if a.App != nil {
+		if err := a.App.Validate(); err != nil {
+			return fmt.Errorf("app.%w", err)
+		}
+	}
+	if err := a.checkMounts(volumes); err != nil {
+		return err
+	}
+	return a.checkAnnotations()
+}
+
+func (a *App) checkMounts(volumes map[string]bool) error {
+	seen := map[string]bool{}
+	for i, m := range a.Mounts {
+		if err := appc.CheckAbs(m.Path); err != nil {
+			return fmt.Errorf("mounts[%d].path: %w", i, err)
+		}
+		if seen[m.Path] {
+			return errs.Newf(errs.Usage, "mounts[%d].path: %q: there twice", i, m.Path)
+		}
+		seen[m.Path] = true
+		if m.AppVolume != nil {
+			if err := m.AppVolume.Validate(); err != nil {
+				return fmt.Errorf("mounts[%d].appVolume.%w", i, err)
+			}
+			continue
+		}
+		if !volumes[m.Volume] {
+			return errs.Newf(errs.Usage, "mounts[%d].volume: %q: no such volume", i, m.Volume)
+		}
+	}
+	return nil
+}
+
+func (a *App) checkAnnotations() error {
+	if err := a.Annotations.Validate(); err != nil {
+		return err
+	}
+	if s, ok := a.Annotations.Get(AnnStopTimeout); ok {
+		if d, err := time.ParseDuration(s); err != nil || d < 0 {
+			return errs.Newf(errs.Usage, "annotations: %s: %q: not a duration such as 10s", AnnStopTimeout, s)
+		}
+	}
+	return nil
+}
+
+func (p *Pod) checkPorts() error {
+	seen := map[string]bool{}
+	for i, e := range p.Ports {
+		if err := appc.CheckName(e.Name); err != nil {
+			return fmt.Errorf("ports[%d].name: %w", i, err)
+		}
+		if seen[e.Name] {
+			return errs.Newf(errs.Usage, "ports[%d].name: %q: there twice", i, e.Name)
+		}
+		seen[e.Name] = true
+		if e.HostPort < 1 || e.HostPort > 65535 {
+			return errs.Newf(errs.Usage, "ports[%d].hostPort: %d: not in 1…65535", i, e.HostPort)
+		}
+		if e.HostIP != "" {
+			if ip, err := netip.ParseAddr(e.HostIP); err != nil || !ip.Is4() {
+				return errs.Newf(errs.Usage, "ports[%d].hostIP: %q: not an IPv4 address", i, e.HostIP)
+			}
+		}
+		if e.PodPort == nil {
+			continue
+		}
+		if err := e.PodPort.Validate(); err != nil {
+			return fmt.Errorf("ports[%d].podPort.%w", i, err)
+		}
+	}
+	return nil
+}
