@@ -17,7 +17,6 @@
 package poddir
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"sort"
@@ -149,8 +148,3 @@ func ParseUUID(s string) (string, error) {
 	}
 	return s, nil
 }
-
-// String is the path, for messages.
-func (d Dir) String() string { return string(d) }
-
-var _ fmt.Stringer = Dir("")
