@@ -23,6 +23,8 @@ type Namespaces struct {
 type App struct {
 	plan.App
 	ID         string // unique in the pod, e.g. "web-0": app and attempt
+	UID, GID   int    // plan.App's User and Group as found in the rootfs
+	Gids       []int  // supplementary groups, all of them
 	RootFS     string // the mounted rootfs, in the supervisor's mount namespace
 	StateDir   string // where the launcher may keep its state, in the pod's run folder
 	CgroupPath string // of the app, relative to each hierarchy's root: …/apps/<app>
