@@ -1,0 +1,165 @@
+package crilog
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt-pods/rkt/pkg/errs"
+)
+
+// lineLimit is more than any entry takes that Writer has written.
+const lineLimit = maxContent + 1024
+
+// Reader gives a log's entries, the oldest first, over all of its files. It
+// sees what had been written when it came to the end of each file.
+type Reader struct {
+	files []*os.File // the oldest first
+	at    int
+	line  int
+	buf   *bufio.Reader
+}
+
+// Open opens the log at path with its rotated files. The error is
+// fs.ErrNotExist if there is no log.
+func Open(path string) (*Reader, error) {
+	// Keeps out a rotation, which would hide files or show them twice.
+	unlock, err := lockDir(path, unix.LOCK_SH)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	files, err := openAll(path)
+	if err != nil {
+		return nil, err
+	}
+	return &Reader{files: files}, nil
+}
+
+// Next returns the next entry; io.EOF is the end. After an error of class
+// Corrupt the next call goes on behind what could not be read. The content is
+// valid until the next call.
+func (r *Reader) Next() (Entry, error) {
+	for r.at < len(r.files) {
+		f := r.files[r.at]
+		if r.buf == nil {
+			r.buf = bufio.NewReaderSize(f, lineLimit)
+		}
+		line, err := r.buf.ReadSlice('\n')
+		r.line++
+		switch {
+		case err == nil:
+			e, err := parse(line[:len(line)-1])
+			if err != nil {
+				return Entry{}, fmt.Errorf("%s:%d: %w", f.Name(), r.line, err)
+			}
+			return e, nil
+		case errors.Is(err, io.EOF):
+			// What stands here without a newline is the torn entry of a
+			// writer that was killed.
+			r.at, r.line, r.buf = r.at+1, 0, nil
+		case errors.Is(err, bufio.ErrBufferFull):
+			for errors.Is(err, bufio.ErrBufferFull) {
+				_, err = r.buf.ReadSlice('\n')
+			}
+			return Entry{}, errs.Newf(errs.Corrupt, "%s:%d: log entry: too long", f.Name(), r.line)
+		default:
+			return Entry{}, fmt.Errorf("read log: %w", err)
+		}
+	}
+	return Entry{}, io.EOF
+}
+
+// Close closes all files.
+func (r *Reader) Close() error {
+	closeAll(r.files)
+	return nil
+}
+
+// lockDir locks the log's folder with flock(2), which works on a folder opened
+// for reading, until the function that is returned is called.
+func lockDir(path string, how int) (func(), error) {
+	d, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err = unix.Flock(int(d.Fd()), how)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		_ = d.Close() // only opened for the lock
+		return nil, fmt.Errorf("lock %s: %w", d.Name(), err)
+	}
+	return func() { _ = d.Close() }, nil
+}
+
+// openAll opens the newest file first, then the older ones, and returns them
+// oldest first, each once.
+func openAll(path string) ([]*os.File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	files := []*os.File{f}
+	for _, n := range numbers(path) {
+		f, err := os.Open(numbered(path, n))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			closeAll(files)
+			return nil, err
+		}
+		if sameFile(f, files[len(files)-1]) {
+			_ = f.Close() // only read
+			continue
+		}
+		files = append(files, f)
+	}
+	slices.Reverse(files)
+	return files, nil
+}
+
+// numbers lists the rotated files' numbers, the newest first.
+func numbers(path string) []int {
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if err != nil {
+		return nil
+	}
+	prefix := filepath.Base(path) + "."
+	var all []int
+	for _, e := range entries {
+		if len(e.Name()) <= len(prefix) || e.Name()[:len(prefix)] != prefix {
+			continue
+		}
+		if n, err := strconv.Atoi(e.Name()[len(prefix):]); err == nil && n > 0 {
+			all = append(all, n)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+func sameFile(a, b *os.File) bool {
+	x, err1 := a.Stat()
+	y, err2 := b.Stat()
+	return err1 == nil && err2 == nil && os.SameFile(x, y)
+}
+
+// closeAll closes files that were only read, so errors mean nothing.
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close()
+	}
+}
