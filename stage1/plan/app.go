@@ -14,7 +14,40 @@ type Pod struct {
 	UUID     string
 	Hostname string
 	HostNet  bool // share the host's network namespace; else an own one with loopback up
+	Durable  bool // the rootfs overlays must survive power loss: no `volatile`
+	Copy     bool // the rootfs is a copy, not an overlay
+	Volumes  []Volume
+	Files    []File
 	Apps     []App
+}
+
+// Find returns the app of the name, nil if there is none.
+func (p *Pod) Find(name string) *App {
+	for i := range p.Apps {
+		if p.Apps[i].Name == name {
+			return &p.Apps[i]
+		}
+	}
+	return nil
+}
+
+// Volume is one volume that apps of the pod mount.
+type Volume struct {
+	Name      string
+	Source    string // host path; "" for an empty volume, which lives in the pod's folder
+	Recursive bool   // host: with what is mounted below
+	Mode      uint32 // empty: permission bits of the new folder
+	UID, GID  int    // empty: its owner
+	SeedApp   string // empty: filled once from what this app's image has at SeedPath
+	SeedPath  string
+}
+
+// File is one file that rkt puts into every app's rootfs.
+type File struct {
+	Target    string // in the rootfs
+	Source    string // host path; "" means Content
+	Content   string
+	IfMissing bool // not when the image has a file there that is not empty
 }
 
 // App is everything a launcher needs to know of one app, but for what exists
@@ -25,8 +58,8 @@ type App struct {
 	Env            []string
 	Cwd            string
 	User           string // as in the manifest; resolved in the mounted rootfs
-	Group          string
-	Groups         []int // supplementary; GroupsFromImage adds those of /etc/group
+	Group          string // "" means the user's own
+	Groups         []int  // supplementary; GroupsFromFile adds those of /etc/group
 	GroupsFromFile bool
 	ReadOnlyRootFS bool
 	Lowers         []string // overlay lower folders, the lowest first
@@ -50,19 +83,22 @@ type App struct {
 // Mount is one mount in the app's rootfs.
 type Mount struct {
 	Type        string   // "bind", "proc", "sysfs", "tmpfs", "devpts", "mqueue", "cgroup"
-	Source      string   // bind: absolute host path
+	Source      string   // bind: absolute path in the supervisor's mount namespace
 	Target      string   // path in the rootfs
 	Options     []string // as mount(8) spells them
 	Recursive   bool     // bind: with what is mounted below
 	CreateAs    string   // "dir" or "file" if the target is missing
 	VolumeEntry bool     // a volume of the pod rather than a standard mount
+	Volume      string   // the volume's name; the sandbox fills in Source
+	ReadOnly    bool     // "ro" is in Options as well
 }
 
-// Device is one device node of the rootfs's /dev.
+// Device is one device node of the rootfs's /dev, or only a right to one.
 type Device struct {
 	Path         string
 	Type         rune
-	Major, Minor int64
+	Major, Minor int64 // -1 means any
 	Mode         uint32
 	Access       string // "rwm" or a part of it
+	RuleOnly     bool   // no node is made: it comes with a mount, or is made on demand
 }

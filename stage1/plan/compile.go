@@ -1,0 +1,171 @@
+package plan
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/rkt-pods/rkt/pkg/appc"
+	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/poddir"
+	"github.com/rkt-pods/rkt/pkg/podspec"
+)
+
+// Input is all that a plan depends on.
+type Input struct {
+	UUID    string
+	Pod     *podspec.Pod
+	Images  map[string]poddir.AppImage // by the app's name
+	Options poddir.RunOptions
+	Host    Host
+	Term    string // value of TERM for apps that get a terminal; "" if none does
+}
+
+// Host is what the plan needs to know of the host.
+type Host struct {
+	Arch         string   // as GOARCH
+	Bounding     []string // capabilities that this process can give
+	SysResource  bool     // CAP_SYS_RESOURCE is among the effective ones
+	OOMScoreAdj  int      // of this process
+	MachineHosts bool     // the host has an /etc/hosts
+	ResolvConf   bool     // the host has an /etc/resolv.conf
+}
+
+// Compile makes the plan. Errors name the app and what it asked for.
+func Compile(in Input) (Pod, error) {
+	if in.Pod == nil || len(in.Pod.Apps) == 0 {
+		return Pod{}, errs.Newf(errs.Usage, "pod %s: no apps", in.UUID)
+	}
+	pod := Pod{UUID: in.UUID, Durable: in.Options.DurableRootFS, Copy: in.Options.NoOverlay}
+	pod.Hostname = in.Options.Hostname
+	if pod.Hostname == "" {
+		pod.Hostname = "rkt-" + in.UUID
+	}
+	if err := checkHostname(pod.Hostname); err != nil {
+		return Pod{}, err
+	}
+	hostNet, err := network(in.Options.Net)
+	if err != nil {
+		return Pod{}, err
+	}
+	pod.HostNet = hostNet
+	if pod.Files, err = files(in, pod); err != nil {
+		return Pod{}, err
+	}
+	podNotes, err := podIsolators(in.Pod.Isolators)
+	if err != nil {
+		return Pod{}, err
+	}
+	set, err := newVolumeSet(in.Pod.Volumes)
+	if err != nil {
+		return Pod{}, err
+	}
+	seen := map[string]bool{}
+	for i := range in.Pod.Apps {
+		name := in.Pod.Apps[i].Name
+		if seen[name] {
+			return Pod{}, errs.Newf(errs.Usage, "app %q: named twice", name)
+		}
+		seen[name] = true
+		app, err := compileApp(in, &in.Pod.Apps[i], set)
+		if err != nil {
+			return Pod{}, errs.WithClass(errs.ClassOf(err), wrap("app "+name, err))
+		}
+		app.Notes = append(slices.Clone(podNotes), app.Notes...)
+		pod.Apps = append(pod.Apps, app)
+	}
+	pod.Volumes = set.used()
+	return pod, nil
+}
+
+func compileApp(in Input, ra *podspec.App, set *volumeSet) (App, error) {
+	img, ok := in.Images[ra.Name]
+	if !ok {
+		return App{}, errs.Newf(errs.NotFound, "image record: not there")
+	}
+	spec := ra.App
+	if spec == nil {
+		spec = img.Original
+	}
+	if spec == nil || len(spec.Exec) == 0 || spec.Exec[0] == "" {
+		return App{}, errs.WithHint(errs.Newf(errs.Usage, "no program to run"),
+			"name one with --exec")
+	}
+	app := App{
+		Name: ra.Name, Argv: slices.Clone(spec.Exec), Cwd: spec.WorkingDirectory,
+		User: spec.User, Group: spec.Group, Groups: slices.Clone(spec.SupplementaryGIDs),
+		// An image that names no group (OCI) means the user's own ones, as
+		// its /etc/passwd and /etc/group tell; appc knows the listed ones only.
+		GroupsFromFile: spec.Group == "",
+		ReadOnlyRootFS: ra.ReadOnlyRootFS, Lowers: slices.Clone(img.Lowers),
+		Env: environment(ra.Name, spec.Environment, in.Term),
+	}
+	if app.Cwd == "" {
+		app.Cwd = "/"
+	}
+	if !path.IsAbs(app.Cwd) {
+		return App{}, errs.Newf(errs.Usage, "working directory %q: not absolute", app.Cwd)
+	}
+	if len(app.Lowers) == 0 {
+		return App{}, errs.Newf(errs.Corrupt, "image %s: no layers", img.ID)
+	}
+	for _, f := range []func() error{
+		func() error { return handlers(&app, spec.EventHandlers) },
+		func() error { return stopRules(&app, ra.Annotations, img.Notes) },
+		func() error { return isolate(&app, in, spec.Isolators) },
+		func() error { return mounts(&app, in, ra, spec, set) },
+	} {
+		if err := f(); err != nil {
+			return App{}, err
+		}
+	}
+	paths(&app, in.Options.InsecurePaths)
+	return app, nil
+}
+
+func handlers(app *App, list []appc.EventHandler) error {
+	for _, h := range list {
+		var dst *[]string
+		switch h.Name {
+		case appc.PreStart:
+			dst = &app.PreStart
+		case appc.PostStop:
+			dst = &app.PostStop
+		default:
+			return errs.Newf(errs.Usage, "event handler %q: unknown", h.Name)
+		}
+		if *dst != nil {
+			return errs.Newf(errs.Usage, "event handler %q: given twice", h.Name)
+		}
+		if len(h.Exec) == 0 || h.Exec[0] == "" {
+			return errs.Newf(errs.Usage, "event handler %q: no program", h.Name)
+		}
+		*dst = slices.Clone(h.Exec)
+	}
+	return nil
+}
+
+// network says whether the pod shares the host's network. Anything but none
+// and host needs plugins, which this stage1 does not have.
+func network(nets []string) (host bool, err error) {
+	switch {
+	case len(nets) == 0 || slices.Equal(nets, []string{"none"}):
+		return false, nil
+	case slices.Equal(nets, []string{"host"}):
+		return true, nil
+	}
+	return false, errs.Newf(errs.Unsupported, "network %q: this stage1 knows none and host", strings.Join(nets, ","))
+}
+
+// checkHostname refuses what sethostname or a line of /etc/hosts can't hold.
+func checkHostname(name string) error {
+	if len(name) > 64 {
+		return errs.Newf(errs.Usage, "hostname %q: longer than 64 bytes", name)
+	}
+	for _, c := range name {
+		if !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-.", c) {
+			return errs.Newf(errs.Usage, "hostname %q: character %q", name, c)
+		}
+	}
+	return nil
+}

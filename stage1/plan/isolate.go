@@ -1,0 +1,178 @@
+package plan
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rkt-pods/rkt/pkg/appc"
+	"github.com/rkt-pods/rkt/pkg/errs"
+)
+
+// The isolators that are enforced.
+const (
+	isoRetain     = "os/linux/capabilities-retain-set"
+	isoRemove     = "os/linux/capabilities-remove-set"
+	isoNoNewPrivs = "os/linux/no-new-privileges"
+	isoSecRetain  = "os/linux/seccomp-retain-set"
+	isoSecRemove  = "os/linux/seccomp-remove-set"
+	isoOOM        = "os/linux/oom-score-adj"
+)
+
+// later are the isolators of the specification that rkt does not enforce yet.
+var later = []string{
+	"os/linux/cpu-shares", "os/linux/selinux-context", "os/linux/apparmor-profile", "os/unix/sysctl",
+	"resource/cpu", "resource/memory", "resource/block-bandwidth", "resource/block-iops",
+	"resource/network-bandwidth",
+}
+
+// DefaultCapabilities is the bounding set of an app that asks for none.
+func DefaultCapabilities() []string {
+	return []string{
+		"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL",
+		"CAP_MKNOD", "CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETFCAP", "CAP_SETGID",
+		"CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT",
+	}
+}
+
+// isolate fills in capabilities, filter, no-new-privileges and the OOM score.
+func isolate(app *App, in Input, list []appc.Isolator) error {
+	found := map[string]json.RawMessage{}
+	for _, iso := range list {
+		switch iso.Name {
+		case isoRetain, isoRemove, isoNoNewPrivs, isoSecRetain, isoSecRemove, isoOOM:
+			if _, twice := found[iso.Name]; twice && iso.Name != isoNoNewPrivs {
+				return errs.Newf(errs.Usage, "isolator %s: given twice", iso.Name)
+			}
+			found[iso.Name] = iso.Value
+		default:
+			app.Notes = append(app.Notes, ignored(iso.Name))
+		}
+	}
+	if v, ok := found[isoNoNewPrivs]; ok {
+		if err := decode(isoNoNewPrivs, v, &app.NoNewPrivs); err != nil {
+			return err
+		}
+	}
+	if err := capabilities(app, in, found); err != nil {
+		return err
+	}
+	if err := oomScore(app, in.Host, found); err != nil {
+		return err
+	}
+	return filter(app, in, found)
+}
+
+// podIsolators bound all apps; none of the specification's is enforced yet.
+func podIsolators(list []appc.Isolator) ([]string, error) {
+	var notes []string
+	for _, iso := range list {
+		notes = append(notes, ignored(iso.Name)+" for the pod")
+	}
+	return notes, nil
+}
+
+func ignored(name string) string {
+	if slices.Contains(later, name) {
+		return fmt.Sprintf("ignored: %s (not yet enforced)", name)
+	}
+	return fmt.Sprintf("ignored: %s (unknown)", name)
+}
+
+// capabilities: what is asked for by name is given or refused, of the default
+// set this process may keep back what it doesn't have itself.
+func capabilities(app *App, in Input, found map[string]json.RawMessage) error {
+	retain, isRetain := found[isoRetain]
+	remove, isRemove := found[isoRemove]
+	switch {
+	case isRetain && isRemove:
+		return errs.Newf(errs.Usage, "isolators %s and %s: only one of them may be given", isoRetain, isoRemove)
+	case in.Options.InsecureCaps:
+		app.Capabilities = slices.Sorted(slices.Values(in.Host.Bounding))
+		app.Notes = append(app.Notes, "changed: all of the host's capabilities are given")
+		return nil
+	case isRetain:
+		set, err := capSet(isoRetain, retain)
+		if err != nil {
+			return err
+		}
+		for _, c := range set {
+			if !slices.Contains(in.Host.Bounding, c) {
+				return errs.WithHint(errs.Newf(errs.Denied, "isolator %s: %s: this host can't give it", isoRetain, c),
+					"rkt has %d capabilities itself; \"grep CapBnd /proc/self/status\" shows them", len(in.Host.Bounding))
+			}
+		}
+		app.Capabilities = set
+		return nil
+	}
+	set := DefaultCapabilities()
+	if isRemove {
+		gone, err := capSet(isoRemove, remove)
+		if err != nil {
+			return err
+		}
+		set = slices.DeleteFunc(set, func(c string) bool { return slices.Contains(gone, c) })
+	}
+	for _, c := range set {
+		if slices.Contains(in.Host.Bounding, c) {
+			app.Capabilities = append(app.Capabilities, c)
+		} else {
+			app.Notes = append(app.Notes, fmt.Sprintf("changed: default capability %s left out, rkt doesn't have it itself", c))
+		}
+	}
+	return nil
+}
+
+// capSet reads {"set": [...]}, sorted, each once, in the kernel's spelling.
+func capSet(name string, value json.RawMessage) ([]string, error) {
+	var v struct {
+		Set []string `json:"set"`
+	}
+	if err := decode(name, value, &v); err != nil {
+		return nil, err
+	}
+	if len(v.Set) == 0 {
+		return nil, errs.Newf(errs.Usage, "isolator %s: empty set", name)
+	}
+	for i, c := range v.Set {
+		c = strings.ToUpper(c)
+		if !strings.HasPrefix(c, "CAP_") {
+			c = "CAP_" + c
+		}
+		v.Set[i] = c
+	}
+	slices.Sort(v.Set)
+	return slices.Compact(v.Set), nil
+}
+
+// oomScore: the kernel lets a process without CAP_SYS_RESOURCE only raise it.
+func oomScore(app *App, host Host, found map[string]json.RawMessage) error {
+	value, ok := found[isoOOM]
+	if !ok {
+		return nil
+	}
+	var n int
+	if err := decode(isoOOM, value, &n); err != nil {
+		return err
+	}
+	if n < -1000 || n > 1000 {
+		return errs.Newf(errs.Usage, "isolator %s: %d: not in -1000..1000", isoOOM, n)
+	}
+	if n < host.OOMScoreAdj && !host.SysResource {
+		return errs.Newf(errs.Denied, "isolator %s: %d: below rkt's own %d, which needs CAP_SYS_RESOURCE",
+			isoOOM, n, host.OOMScoreAdj)
+	}
+	app.OOMScoreAdj = &n
+	return nil
+}
+
+func decode(name string, value json.RawMessage, into any) error {
+	if len(value) == 0 || string(value) == "null" {
+		return errs.Newf(errs.Usage, "isolator %s: no value", name)
+	}
+	if err := json.Unmarshal(value, into); err != nil {
+		return errs.Newf(errs.Usage, "isolator %s: %w", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,256 @@
+package plan
+
+import (
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rkt-pods/rkt/pkg/appc"
+	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/podspec"
+)
+
+// volumeSet is the pod's volumes and which of them are in use.
+type volumeSet struct {
+	list  []Volume
+	spec  map[string]podspec.Volume
+	inUse map[string]bool
+}
+
+func newVolumeSet(volumes []podspec.Volume) (*volumeSet, error) {
+	s := &volumeSet{spec: map[string]podspec.Volume{}, inUse: map[string]bool{}}
+	for _, v := range volumes {
+		if err := s.add(v); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func (s *volumeSet) add(v podspec.Volume) error {
+	if _, twice := s.spec[v.Name]; twice {
+		return errs.Newf(errs.Usage, "volume %q: named twice", v.Name)
+	}
+	if v.Name == "" || strings.ContainsAny(v.Name, "/\x00") || v.Name == "." || v.Name == ".." {
+		return errs.Newf(errs.Usage, "volume %q: not a name", v.Name)
+	}
+	c := Volume{Name: v.Name}
+	switch v.Kind {
+	case podspec.VolumeHost:
+		if !path.IsAbs(v.Source) {
+			return errs.Newf(errs.Usage, "volume %q: source %q: not absolute", v.Name, v.Source)
+		}
+		c.Source, c.Recursive = path.Clean(v.Source), v.Recursive == nil || *v.Recursive
+	case podspec.VolumeEmpty:
+		c.Mode = 0o755
+		if v.Mode != "" {
+			n, err := strconv.ParseUint(v.Mode, 8, 12)
+			if err != nil {
+				return errs.Newf(errs.Usage, "volume %q: mode %q: not octal", v.Name, v.Mode)
+			}
+			c.Mode = uint32(n)
+		}
+		if v.UID != nil {
+			c.UID = *v.UID
+		}
+		if v.GID != nil {
+			c.GID = *v.GID
+		}
+	default:
+		return errs.Newf(errs.Usage, "volume %q: kind %q: unknown", v.Name, v.Kind)
+	}
+	s.list = append(s.list, c)
+	s.spec[v.Name] = v
+	return nil
+}
+
+// used returns the volumes that an app mounts; the others are of no interest,
+// and a missing source of theirs is no error.
+func (s *volumeSet) used() []Volume {
+	var list []Volume
+	for _, v := range s.list {
+		if s.inUse[v.Name] {
+			list = append(list, v)
+		}
+	}
+	return list
+}
+
+// standard are the mounts that every app gets. /dev/shm and the cgroup view
+// are the pod's and the app's own, which only the run time knows.
+func standard(rwSys bool) []Mount {
+	ro := []string{"nosuid", "noexec", "nodev", "ro"}
+	sys := ro
+	if rwSys {
+		sys = []string{"nosuid", "noexec", "nodev"}
+	}
+	return []Mount{
+		{Type: "proc", Target: "/proc", Options: []string{"nosuid", "noexec", "nodev"}},
+		{Type: "sysfs", Target: "/sys", Options: sys, ReadOnly: !rwSys},
+		{Type: "cgroup", Target: "/sys/fs/cgroup", Options: []string{"nosuid", "noexec", "nodev", "relatime", "ro"}, ReadOnly: true},
+		{Type: "tmpfs", Target: "/dev", Options: []string{"nosuid", "strictatime", "mode=755", "size=65536k"}},
+		{Type: "devpts", Target: "/dev/pts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
+		{Type: "bind", Target: "/dev/shm", Options: []string{"nosuid", "noexec", "nodev"}, CreateAs: "dir", Volume: ShmVolume},
+		{Type: "mqueue", Target: "/dev/mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
+	}
+}
+
+// ShmVolume names the pod-wide /dev/shm. It can't be a volume of a manifest,
+// whose names hold no dot.
+const ShmVolume = ".shm"
+
+// mounts lists the app's volumes and the standard mounts, parents first.
+func mounts(app *App, in Input, ra *podspec.App, spec *appc.App, set *volumeSet) error {
+	volumes, err := appVolumes(app, ra, spec, set)
+	if err != nil {
+		return err
+	}
+	byTarget := map[string]string{}
+	for _, m := range volumes {
+		if other, twice := byTarget[m.Target]; twice {
+			return errs.Newf(errs.Usage, "mount at %s: volumes %q and %q", m.Target, other, m.Volume)
+		}
+		byTarget[m.Target] = m.Volume
+		if err := CheckTarget(m.Target); err != nil {
+			return err
+		}
+	}
+	for _, m := range standard(in.Options.InsecurePaths) {
+		if _, replaced := byTarget[m.Target]; replaced {
+			continue
+		}
+		// An app that brings parts of /sys itself gets no other /sys, whose
+		// read-only tree has no place for them.
+		if Below(m.Target, "/sys") && slices.ContainsFunc(volumes, func(v Mount) bool { return Below(v.Target, "/sys") }) {
+			continue
+		}
+		app.Mounts = append(app.Mounts, m)
+	}
+	app.Mounts = append(app.Mounts, volumes...)
+	slices.SortStableFunc(app.Mounts, func(a, b Mount) int {
+		return slices.Compare(strings.Split(a.Target, "/"), strings.Split(b.Target, "/"))
+	})
+	return nil
+}
+
+// CheckTarget refuses mounts where they would take away what confines the
+// app. It is asked again once symlinks in the image are resolved.
+func CheckTarget(target string) error {
+	switch {
+	case target == "/":
+		return errs.Newf(errs.Denied, "mount at /: would replace the whole rootfs")
+	case Below(target, "/proc"):
+		return errs.Newf(errs.Denied, "mount at %s: /proc is the executor's", target)
+	}
+	return nil
+}
+
+// Below says whether the clean path p is dir or something below it.
+func Below(p, dir string) bool {
+	return p == dir || dir == "/" || strings.HasPrefix(p, dir+"/")
+}
+
+// appVolumes pairs mount points and volumes: a mount entry for the path wins,
+// else the volume that has the mount point's name, else an implicit empty
+// volume of the app's own.
+func appVolumes(app *App, ra *podspec.App, spec *appc.App, set *volumeSet) ([]Mount, error) {
+	seed := map[string]bool{}
+	if list, ok := ra.Annotations.Get(podspec.AnnSeed); ok {
+		for name := range strings.SplitSeq(list, ",") {
+			seed[name] = true
+		}
+	}
+	var result []Mount
+	covered := map[string]bool{}
+	points := map[string]appc.MountPoint{}
+	for _, p := range spec.MountPoints {
+		points[path.Clean(p.Path)] = p
+	}
+	for _, m := range ra.Mounts {
+		if !path.IsAbs(m.Path) {
+			return nil, errs.Newf(errs.Usage, "mount of volume %q: path %q: not absolute", m.Volume, m.Path)
+		}
+		name := m.Volume
+		if m.AppVolume != nil {
+			// A volume of this mount alone, which may share its name with one
+			// of the pod.
+			v := *m.AppVolume
+			v.Name = app.Name + "." + strconv.Itoa(len(result)) + "." + v.Name
+			if err := set.add(v); err != nil {
+				return nil, err
+			}
+			name = v.Name
+		}
+		target := path.Clean(m.Path)
+		mount, err := set.mount(name, target, points[target].ReadOnly)
+		if err != nil {
+			return nil, err
+		}
+		covered[target] = true
+		if p, ok := points[target]; ok && seed[p.Name] {
+			set.seed(name, app.Name, target)
+		}
+		result = append(result, mount)
+	}
+	for _, p := range spec.MountPoints {
+		target := path.Clean(p.Path)
+		if !path.IsAbs(p.Path) {
+			return nil, errs.Newf(errs.Usage, "mount point %q: path %q: not absolute", p.Name, p.Path)
+		}
+		if covered[target] {
+			continue
+		}
+		covered[target] = true
+		name := p.Name
+		if _, ok := set.spec[name]; !ok {
+			name = app.Name + "-" + p.Name
+			if _, ok := set.spec[name]; !ok {
+				if err := set.add(podspec.Volume{Name: name, Kind: podspec.VolumeEmpty}); err != nil {
+					return nil, err
+				}
+				app.Notes = append(app.Notes, "no volume for mount point "+p.Name+": an empty one is used")
+			}
+		}
+		mount, err := set.mount(name, target, p.ReadOnly)
+		if err != nil {
+			return nil, err
+		}
+		if seed[p.Name] {
+			set.seed(name, app.Name, target)
+		}
+		result = append(result, mount)
+	}
+	return result, nil
+}
+
+// mount is the volume at a target. An explicit readOnly of the volume wins
+// over that of the mount point.
+func (s *volumeSet) mount(name, target string, pointRO bool) (Mount, error) {
+	v, ok := s.spec[name]
+	if !ok {
+		return Mount{}, errs.Newf(errs.NotFound, "mount at %s: volume %q: not in the pod", target, name)
+	}
+	s.inUse[name] = true
+	m := Mount{
+		Type: "bind", Target: target, Volume: name, VolumeEntry: true, ReadOnly: pointRO,
+		Recursive: v.Kind == podspec.VolumeHost && (v.Recursive == nil || *v.Recursive),
+	}
+	if v.ReadOnly != nil {
+		m.ReadOnly = *v.ReadOnly
+	}
+	if m.ReadOnly {
+		m.Options = []string{"ro"}
+	}
+	return m, nil
+}
+
+// seed has the volume filled from the image of the first app that mounts it;
+// one with a host source is never written to.
+func (s *volumeSet) seed(name, app, target string) {
+	for i := range s.list {
+		if v := &s.list[i]; v.Name == name && v.Source == "" && v.SeedApp == "" {
+			v.SeedApp, v.SeedPath = app, target
+		}
+	}
+}
