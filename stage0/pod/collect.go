@@ -1,0 +1,219 @@
+package pod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt-pods/rkt/pkg/atomicfile"
+	"github.com/rkt-pods/rkt/pkg/cgroup"
+	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/fault"
+	"github.com/rkt-pods/rkt/pkg/lock"
+	"github.com/rkt-pods/rkt/pkg/poddir"
+)
+
+// emptyDeadline is how long killed processes may take to be gone. Only one in
+// an uninterruptible sleep takes longer.
+const emptyDeadline = 10 * time.Second
+
+// Collect removes a pod and everything it holds, from its own records and
+// without any code of the pod. It may be called for a pod in any state but
+// preparing and running, again after any failure, and by several at once: the
+// one who finds it locked gets an error of class Busy, the one who finds it
+// gone gets none.
+//
+// The order is: no process, final statuses, kernel resources, files, and
+// refs.json last of the files, so that what a half removed pod may use stays.
+func (p Pods) Collect(ctx context.Context, uuid string) error {
+	for range maxMoves {
+		pod, err := p.Get(uuid)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		err = p.collect(ctx, pod)
+		if err == nil {
+			return nil
+		}
+		// Somebody moved it between our look and our step: look again.
+		if exists(string(pod.Dir)) || !errors.Is(err, fs.ErrNotExist) {
+			return podErr(pod, err)
+		}
+	}
+	return errs.Newf(errs.Busy, "pod %s: keeps moving", uuid)
+}
+
+func (p Pods) collect(ctx context.Context, pod Pod) error {
+	switch pod.State {
+	case Preparing, Running:
+		return errs.Newf(errs.Busy, "is %s", pod.State)
+	case Exiting, Exited:
+		if err := p.MarkExited(ctx, pod); err != nil {
+			return err
+		}
+		return fs.ErrNotExist // it lies elsewhere now
+	case Embryo, AbortedPrepare, Prepared, ExitedDeleting, ExitedGarbage, Deleting, Garbage:
+	}
+	l, err := tryLock(pod.Dir)
+	if err != nil {
+		return err
+	}
+	o := &owned{pods: p, uuid: pod.UUID, dir: pod.Dir, lock: l}
+	return errors.Join(p.collectLocked(ctx, o, pod), l.Close())
+}
+
+// CollectInherited is Collect for a pod in pods/run whose lock this process
+// got from its supervisor: the pod is over, but nobody else knows yet.
+func (p Pods) CollectInherited(ctx context.Context, uuid string, fd int) error {
+	dir := poddir.Dir(poddir.Path(p.Data, poddir.Run, uuid))
+	l, err := lock.Inherit(fd, dir.Lock())
+	if err != nil {
+		return fmt.Errorf("pod %s: %w", uuid, err)
+	}
+	o := &owned{pods: p, uuid: uuid, dir: dir, lock: l}
+	err = p.killProcesses(ctx, dir)
+	if err == nil {
+		err = o.move("pod.exited", poddir.ExitedGarbage)
+	}
+	if err == nil {
+		err = p.collectLocked(ctx, o, Pod{UUID: uuid, Folder: poddir.ExitedGarbage, Dir: o.dir, State: ExitedDeleting})
+	}
+	return errors.Join(err, l.Close())
+}
+
+// MarkExited kills what is left of a pod whose supervisor is gone and moves it
+// out of pods/run. It needs no lock, and takes none, since a locked pod there
+// would be shown as running: an unlocked one never comes back to life.
+func (p Pods) MarkExited(ctx context.Context, pod Pod) error {
+	if err := p.killProcesses(ctx, pod.Dir); err != nil {
+		return err
+	}
+	next := poddir.Path(p.Data, poddir.ExitedGarbage, pod.UUID)
+	return atomicfile.Rename("pod.exited", string(pod.Dir), next, atomicfile.Synced)
+}
+
+func (p Pods) killProcesses(ctx context.Context, dir poddir.Dir) error {
+	rec, err := p.Cgroup(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if inside(dir.UUID()) {
+		return errs.Newf(errs.Internal, "this process is in the pod's cgroup")
+	}
+	if alive, err := cgroup.Populated(rec); err != nil || !alive {
+		return err
+	}
+	if err := cgroup.Kill(rec); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, emptyDeadline)
+	defer cancel()
+	return cgroup.WaitEmpty(ctx, rec)
+}
+
+// inside says whether this process is in the pod's cgroup, where it would kill
+// itself with the pod.
+func inside(uuid string) bool {
+	data, err := os.ReadFile("/proc/self/cgroup")
+	return err == nil && strings.Contains(string(data), "/"+uuid)
+}
+
+// collectLocked removes a pod whose lock is held.
+func (p Pods) collectLocked(ctx context.Context, o *owned, pod Pod) error {
+	if pod.State == ExitedGarbage || pod.State == ExitedDeleting {
+		if err := p.killProcesses(ctx, o.dir); err != nil {
+			return err
+		}
+		// A manifest that can't be read is no reason to keep the pod.
+		if err := p.Finish(pod); err != nil && !errs.Is(err, errs.Corrupt) {
+			return err
+		}
+	}
+	if pod.Folder != poddir.Garbage {
+		if err := o.move("pod.garbage", poddir.Garbage); err != nil {
+			return err
+		}
+	}
+	rec, err := p.Cgroup(o.dir)
+	if err == nil {
+		err = cgroup.Remove(rec)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := p.removeRunDir(pod.UUID); err != nil {
+		return err
+	}
+	return removeFiles(o.dir)
+}
+
+func (p Pods) removeRunDir(uuid string) error {
+	if err := fault.Step("pod.remove-run"); err != nil {
+		return err
+	}
+	dir := poddir.RunDir(p.StoreID, uuid)
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
+	// Gone with the last pod; others' folders keep it.
+	_ = unix.Rmdir(filepath.Dir(dir))
+	return nil
+}
+
+// removeFiles deletes the pod's folder: refs.json after all that may need what
+// it names, the lock last.
+func removeFiles(dir poddir.Dir) error {
+	last := []string{filepath.Base(dir.Refs()), filepath.Base(dir.Lock())}
+	entries, err := os.ReadDir(string(dir))
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Name() == last[0] || e.Name() == last[1] {
+			continue
+		}
+		if err := fault.Step("pod.remove-file"); err != nil {
+			return err
+		}
+		if err := os.RemoveAll(filepath.Join(string(dir), e.Name())); err != nil {
+			return err
+		}
+	}
+	for _, name := range last {
+		if err := fault.Step("pod.remove-" + name); err != nil {
+			return err
+		}
+		if err := os.Remove(filepath.Join(string(dir), name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if err := fault.Step("pod.rmdir"); err != nil {
+		return err
+	}
+	// Whoever opened the lock a moment ago may have made it anew. It is
+	// garbage all the same.
+	for range 100 {
+		err = unix.Rmdir(string(dir))
+		if !errors.Is(err, unix.ENOTEMPTY) {
+			break
+		}
+		_ = os.Remove(dir.Lock())
+	}
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return &fs.PathError{Op: "rmdir", Path: string(dir), Err: err}
+	}
+	return nil
+}

@@ -1,0 +1,199 @@
+package pod
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/rkt-pods/rkt/pkg/atomicfile"
+	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/lock"
+	"github.com/rkt-pods/rkt/pkg/poddir"
+	"github.com/rkt-pods/rkt/pkg/podspec"
+	"github.com/rkt-pods/rkt/pkg/proc"
+)
+
+// AbortedCode is the exit code of a pod whose supervisor died.
+const AbortedCode = 254
+
+// Facts is everything that can be said of a pod.
+type Facts struct {
+	Pod
+	Reason     string // why the state is not the plain one, "" if it is
+	CreatedAt  time.Time
+	Supervisor *poddir.Supervisor
+	Exit       *poddir.Exit // nil while the pod can still run
+	Manifest   *podspec.Pod // nil if it isn't written yet
+	Options    poddir.RunOptions
+	Apps       []AppFacts
+}
+
+// AppFacts is one app of a pod.
+type AppFacts struct {
+	Name   string
+	Image  podspec.Image
+	Status *poddir.Status // nil before the pod has run
+}
+
+// Facts reads a pod's records. Where the supervisor died before it could
+// write them, it returns what gc would write, marked as derived.
+func (p Pods) Facts(pod Pod) (Facts, error) {
+	for range maxMoves {
+		f, err := p.facts(pod)
+		if err == nil || exists(string(pod.Dir)) {
+			return f, err
+		}
+		// It moved on while it was read.
+		if pod, err = p.Get(pod.UUID); err != nil {
+			return Facts{}, err
+		}
+	}
+	return Facts{}, errs.Newf(errs.Busy, "pod %s: keeps moving", pod.UUID)
+}
+
+func (p Pods) facts(pod Pod) (Facts, error) {
+	f := Facts{Pod: pod}
+	var refs poddir.Refs
+	if err := read(pod.Dir.Refs(), &refs); err != nil {
+		return f, podErr(pod, err)
+	}
+	f.CreatedAt = refs.CreatedAt
+	if err := read(pod.Dir.Run(), &f.Options); err != nil {
+		return f, podErr(pod, err)
+	}
+	var sup poddir.Supervisor
+	if err := read(pod.Dir.Supervisor(), &sup); err != nil {
+		return f, podErr(pod, err)
+	}
+	if sup.PID != 0 {
+		f.Supervisor = &sup
+	}
+	if pod.State == Exiting {
+		f.Reason = "the supervisor is gone, processes of the pod are still ending"
+	}
+	data, err := os.ReadFile(pod.Dir.Manifest())
+	if errors.Is(err, fs.ErrNotExist) {
+		return f, nil
+	}
+	if err != nil {
+		return f, podErr(pod, err)
+	}
+	if f.Manifest, err = podspec.Parse(data); err != nil {
+		return f, podErr(pod, errs.WithClass(errs.Corrupt, err))
+	}
+	if f.Exit, err = readExit(pod); err != nil {
+		return f, podErr(pod, err)
+	}
+	for _, a := range f.Manifest.Apps {
+		status, err := readStatus(pod, a.Name)
+		if err != nil {
+			return f, podErr(pod, err)
+		}
+		f.Apps = append(f.Apps, AppFacts{Name: a.Name, Image: a.Image, Status: status})
+	}
+	return f, nil
+}
+
+// readExit returns exit.json, or what it would say of a pod whose supervisor
+// died, nil for a pod that has not ended.
+func readExit(pod Pod) (*poddir.Exit, error) {
+	var e poddir.Exit
+	err := atomicfile.ReadJSON(pod.Dir.Exit(), &e)
+	switch {
+	case err == nil && (pod.State.Over() || pod.State == Exiting):
+		return &e, nil
+	case err == nil:
+		// Written, but the supervisor still takes things down: not told yet.
+		return nil, nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, err
+	case !pod.State.Over() || !pod.State.HasRun():
+		return nil, nil
+	}
+	return &poddir.Exit{
+		Code: AbortedCode, Cause: poddir.CauseAborted, Message: "the supervisor died",
+		FinishedAt: time.Now().UTC(), Derived: true,
+	}, nil
+}
+
+// readStatus returns the app's last status; of a pod that is over it is a
+// final one in any case.
+func readStatus(pod Pod, app string) (*poddir.Status, error) {
+	s, err := pod.Dir.App(app).ReadStatus()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if err != nil {
+		s = nil // no attempt yet, or one without a status
+	}
+	if !pod.State.Over() || !pod.State.HasRun() || s != nil && s.State == poddir.Exited {
+		return s, nil
+	}
+	if s == nil {
+		s = &poddir.Status{App: app, Attempt: lastAttempt(pod.Dir.App(app))}
+	}
+	s.State, s.Reason, s.PID, s.Derived = poddir.Exited, poddir.Aborted, 0, true
+	s.ExitCode = nil
+	now := time.Now().UTC()
+	s.FinishedAt = &now
+	return s, nil
+}
+
+func lastAttempt(a poddir.AppDir) int {
+	attempts, err := a.Attempts()
+	if err != nil || len(attempts) == 0 {
+		return 0
+	}
+	return attempts[len(attempts)-1]
+}
+
+// Finish writes the statuses and the exit that a dead supervisor left out. The
+// pod must be over and locked by the caller.
+func (p Pods) Finish(pod Pod) error {
+	f, err := p.facts(pod)
+	if err != nil {
+		return err
+	}
+	if f.Manifest == nil {
+		return nil
+	}
+	for _, a := range f.Apps {
+		if a.Status == nil || !a.Status.Derived {
+			continue
+		}
+		attempt := pod.Dir.App(a.Name).Attempt(a.Status.Attempt)
+		if err := os.MkdirAll(string(attempt), 0o700); err != nil {
+			return err
+		}
+		if err := atomicfile.WriteJSON(attempt.Status(), a.Status, 0o600, atomicfile.Synced); err != nil {
+			return err
+		}
+	}
+	if f.Exit == nil || !f.Exit.Derived {
+		return nil
+	}
+	return atomicfile.WriteJSON(pod.Dir.Exit(), f.Exit, 0o600, atomicfile.Synced)
+}
+
+// SupervisorID names the process that holds the pod: by its own record or,
+// before it has written that, by what stands in the lock, since stage0 becomes
+// the supervisor by exec.
+func (f Facts) SupervisorID() (proc.ID, error) {
+	if f.Supervisor != nil {
+		return f.Supervisor.ID, nil
+	}
+	h, err := lock.ReadHolder(f.Dir.Lock())
+	return h.ID, err
+}
+
+// read is ReadJSON for a file that may not be there yet.
+func read(path string, v any) error {
+	if err := atomicfile.ReadJSON(path, v); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func podErr(pod Pod, err error) error { return fmt.Errorf("pod %s: %w", pod.UUID, err) }

@@ -1,0 +1,122 @@
+package pod
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+
+	"github.com/rkt-pods/rkt/pkg/atomicfile"
+	"github.com/rkt-pods/rkt/pkg/poddir"
+	"github.com/rkt-pods/rkt/pkg/podspec"
+)
+
+// Held is what the pods of a data folder keep from being collected, each thing
+// with the pods that name it.
+type Held struct {
+	Images map[string][]string
+	Layers map[string][]string
+	// Unknown are pods whose references can't be read or rebuilt. Such a pod
+	// holds everything: its layers must not be deleted under it.
+	Unknown map[string]error
+}
+
+// Held counts the references of all pods from their records.
+func (p Pods) Held() (Held, error) {
+	h := Held{Images: map[string][]string{}, Layers: map[string][]string{}, Unknown: map[string]error{}}
+	pods, err := p.List()
+	if err != nil {
+		return h, err
+	}
+	for _, pod := range pods {
+		refs, err := p.refs(pod)
+		if err != nil {
+			h.Unknown[pod.UUID] = err
+			continue
+		}
+		for _, id := range refs.Images {
+			h.Images[id] = append(h.Images[id], pod.UUID)
+		}
+		for _, key := range refs.Layers {
+			h.Layers[key] = append(h.Layers[key], pod.UUID)
+		}
+	}
+	return h, nil
+}
+
+// Err names the pods whose references are unknown, nil if there are none.
+func (h Held) Err() error {
+	var all error
+	for uuid, err := range h.Unknown {
+		all = errors.Join(all, fmt.Errorf("pod %s holds everything, since its references can't be read: %w", uuid, err))
+	}
+	return all
+}
+
+// refs reads what a pod holds, following it where it moves.
+func (p Pods) refs(pod Pod) (poddir.Refs, error) {
+	for range maxMoves {
+		refs, err := readRefs(pod)
+		if err == nil {
+			return refs, nil
+		}
+		again, gone := p.Get(pod.UUID)
+		if errors.Is(gone, fs.ErrNotExist) {
+			return poddir.Refs{}, nil
+		}
+		if gone != nil || again.Dir == pod.Dir {
+			return poddir.Refs{}, err
+		}
+		pod = again
+	}
+	return poddir.Refs{}, fmt.Errorf("pod %s: keeps moving", pod.UUID)
+}
+
+// readRefs reads refs.json, or rebuilds it from the manifest and the apps'
+// image records.
+func readRefs(pod Pod) (poddir.Refs, error) {
+	var refs poddir.Refs
+	err := atomicfile.ReadJSON(pod.Dir.Refs(), &refs)
+	if err == nil {
+		return refs, nil
+	}
+	switch pod.State {
+	case Embryo, AbortedPrepare, Deleting, Garbage:
+		// Before its references are on disk a pod uses nothing, and whoever
+		// makes it keeps the store's lock until they are; an aborted one
+		// never will use anything, and of garbage they were removed last.
+		return refs, nil
+	case Preparing, Prepared, Running, Exiting, Exited, ExitedDeleting, ExitedGarbage:
+	}
+	rebuilt, rebuildErr := rebuildRefs(pod.Dir)
+	if rebuildErr != nil {
+		return refs, errors.Join(err, rebuildErr)
+	}
+	return rebuilt, nil
+}
+
+func rebuildRefs(dir poddir.Dir) (poddir.Refs, error) {
+	var refs poddir.Refs
+	data, err := os.ReadFile(dir.Manifest())
+	if err != nil {
+		return refs, err
+	}
+	manifest, err := podspec.Parse(data)
+	if err != nil {
+		return refs, err
+	}
+	for _, a := range manifest.Apps {
+		var img poddir.AppImage
+		if err := atomicfile.ReadJSON(dir.App(a.Name).Image(), &img); err != nil {
+			return refs, err
+		}
+		refs.Images = append(refs.Images, img.ID)
+		refs.Layers = append(refs.Layers, img.Layers...)
+	}
+	slices.Sort(refs.Images)
+	refs.Images = slices.Compact(refs.Images)
+	slices.Sort(refs.Layers)
+	refs.Layers = slices.Compact(refs.Layers)
+	return refs, nil
+}

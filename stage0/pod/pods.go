@@ -1,0 +1,200 @@
+package pod
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/rkt-pods/rkt/pkg/atomicfile"
+	"github.com/rkt-pods/rkt/pkg/cgroup"
+	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/lock"
+	"github.com/rkt-pods/rkt/pkg/poddir"
+)
+
+// Pods are the pods of one data folder.
+type Pods struct {
+	Data    string // absolute
+	StoreID string
+}
+
+// Pod is a pod as it was a moment ago: it may have moved on since.
+type Pod struct {
+	UUID   string
+	Folder poddir.Folder
+	Dir    poddir.Dir
+	State  State
+}
+
+// maxMoves bounds how often a lookup starts over because a pod was renamed
+// under it: a pod moves four times in its life.
+const maxMoves = 16
+
+// List returns all pods in the order of their lives, those that can be found
+// by a user's argument and the others.
+func (p Pods) List() ([]Pod, error) {
+	seen := map[string]bool{}
+	var all []Pod
+	for _, f := range poddir.Folders() {
+		names, err := p.names(f)
+		if err != nil {
+			return nil, err
+		}
+		for _, uuid := range names {
+			if seen[uuid] {
+				continue
+			}
+			pod, err := p.Get(uuid)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue // collected meanwhile
+			}
+			if err != nil {
+				return nil, err
+			}
+			seen[uuid] = true
+			all = append(all, pod)
+		}
+	}
+	return all, nil
+}
+
+// Get returns the pod of the full id. The error wraps fs.ErrNotExist and is of
+// class NotFound if there is none.
+func (p Pods) Get(uuid string) (Pod, error) {
+	for range maxMoves {
+		found := false
+		for _, f := range poddir.Folders() {
+			pod, ok, err := p.look(f, uuid)
+			if err != nil {
+				return Pod{}, err
+			}
+			if ok {
+				return pod, nil
+			}
+			// It was there and moved on before its state was known.
+			found = found || pod.UUID != ""
+		}
+		if !found {
+			break
+		}
+	}
+	return Pod{}, errs.Newf(errs.NotFound, "pod %s: %w", uuid, fs.ErrNotExist)
+}
+
+// Find returns the one pod whose id begins with the argument, in any case.
+// Embryos and garbage can't be named.
+func (p Pods) Find(arg string) (Pod, error) {
+	if arg == "" {
+		return Pod{}, errs.Newf(errs.Usage, "UUID cannot be empty")
+	}
+	prefix := strings.ToLower(arg)
+	matches := map[string]bool{}
+	for _, f := range []poddir.Folder{poddir.Prepare, poddir.Prepared, poddir.Run, poddir.ExitedGarbage} {
+		names, err := p.names(f)
+		if err != nil {
+			return Pod{}, err
+		}
+		for _, uuid := range names {
+			if strings.HasPrefix(uuid, prefix) {
+				matches[uuid] = true
+			}
+		}
+	}
+	if len(matches) > 1 {
+		return Pod{}, errs.WithHint(errs.Newf(errs.Usage, "ambiguous uuid, %d matches", len(matches)),
+			"give more digits; \"rkt list --full\" shows them all")
+	}
+	for uuid := range matches {
+		pod, err := p.Get(uuid)
+		if err == nil && pod.Folder != poddir.Garbage {
+			return pod, nil
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return Pod{}, err
+		}
+	}
+	return Pod{}, NoMatch(arg)
+}
+
+// NoMatch is the error for an argument that names no pod.
+func NoMatch(arg string) error {
+	return errs.WithHint(errs.Newf(errs.NotFound, "no matches found for %q", arg),
+		"\"rkt list\" shows the pods of this data folder")
+}
+
+// names lists the ids in a folder. A folder that was never made is empty.
+func (p Pods) names(f poddir.Folder) ([]string, error) {
+	entries, err := os.ReadDir(filepath.Join(poddir.PodsDir(p.Data), string(f)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var uuids []string
+	for _, e := range entries {
+		if uuid, err := poddir.ParseUUID(e.Name()); err == nil && e.IsDir() {
+			uuids = append(uuids, uuid)
+		}
+	}
+	return uuids, nil
+}
+
+// look reads the state of a pod in one folder. If the pod was there but moved
+// on meanwhile, ok is false and the Pod has an id.
+func (p Pods) look(f poddir.Folder, uuid string) (pod Pod, ok bool, err error) {
+	dir := poddir.Dir(poddir.Path(p.Data, f, uuid))
+	if !exists(string(dir)) {
+		return Pod{}, false, nil
+	}
+	pod = Pod{UUID: uuid, Folder: f, Dir: dir}
+	// The lock is asked before the folder is looked at again: prepare moves
+	// its pod first and unlocks it then, so that "unlocked and still here"
+	// can't be a pod that went on.
+	locked, err := lock.Held(dir.Lock())
+	if err != nil {
+		return pod, false, fmt.Errorf("pod %s: %w", uuid, err)
+	}
+	populated := false
+	if f == poddir.Run && !locked {
+		rec, err := p.Cgroup(dir)
+		if err == nil {
+			populated, err = cgroup.Populated(rec)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && exists(string(dir)) {
+			return pod, false, fmt.Errorf("pod %s: %w", uuid, err)
+		}
+	}
+	if !exists(string(dir)) {
+		return pod, false, nil
+	}
+	pod.State = stateOf(f, locked, populated)
+	return pod, true, nil
+}
+
+// Cgroup reads the pod's cgroup record and makes sure that it names this pod's
+// cgroups: a damaged one must not get another pod killed. The error wraps
+// fs.ErrNotExist if the pod has none.
+func (p Pods) Cgroup(dir poddir.Dir) (poddir.Cgroup, error) {
+	var rec poddir.Cgroup
+	if err := atomicfile.ReadJSON(dir.Cgroup(), &rec); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return rec, err
+		}
+		return rec, errs.Newf(errs.Corrupt, "cgroup record: %w", err)
+	}
+	for _, path := range rec.Paths {
+		if filepath.Base(path.Path) != dir.UUID() || filepath.Base(filepath.Dir(path.Path)) != "rkt-"+p.StoreID {
+			return rec, errs.Newf(errs.Corrupt, "cgroup record: %q is not a cgroup of pod %s", path.Path, dir.UUID())
+		}
+	}
+	return rec, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}

@@ -1,0 +1,126 @@
+package pod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt-pods/rkt/pkg/cgroup"
+	"github.com/rkt-pods/rkt/pkg/errs"
+)
+
+// WaitOver returns the pod once none of its processes is left, or an error of
+// class Unavailable when ctx ends before. It sleeps in the kernel: on the
+// supervisor's pidfd while the pod runs, on the pod's cgroup while it is
+// ending, on the folder while it is still to be started.
+func (p Pods) WaitOver(ctx context.Context, uuid string) (Pod, error) {
+	for {
+		pod, err := p.Get(uuid)
+		if err != nil || pod.State.Over() {
+			return pod, err
+		}
+		if err := p.waitStep(ctx, pod); err != nil {
+			return pod, podErr(pod, err)
+		}
+	}
+}
+
+// waitStep returns when the pod's state may have changed.
+func (p Pods) waitStep(ctx context.Context, pod Pod) error {
+	switch pod.State {
+	case Running:
+		return p.waitSupervisor(ctx, pod)
+	case Exiting:
+		rec, err := p.Cgroup(pod.Dir)
+		if err != nil {
+			return err
+		}
+		if err := cgroup.WaitEmpty(ctx, rec); err != nil {
+			return timedOut(ctx, err)
+		}
+		return nil
+	case Embryo, Preparing, AbortedPrepare, Prepared, Exited, ExitedDeleting, ExitedGarbage, Deleting, Garbage:
+	}
+	return p.waitMove(ctx, pod)
+}
+
+func (p Pods) waitSupervisor(ctx context.Context, pod Pod) error {
+	f, err := p.facts(pod)
+	if err != nil {
+		if !exists(string(pod.Dir)) {
+			return nil
+		}
+		return err
+	}
+	id, err := f.SupervisorID()
+	if err == nil {
+		var fd int
+		if fd, err = id.Open(); err == nil {
+			defer unix.Close(fd)
+			return poll(ctx, fd, unix.POLLIN)
+		}
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	// The lock is held by nobody who can be named: a supervisor that ended
+	// this moment, or one that inherited the lock and has not said so yet.
+	return p.waitMove(ctx, pod)
+}
+
+// waitMove waits for the pod to leave its folder, or for a file in it to
+// change.
+func (p Pods) waitMove(ctx context.Context, pod Pod) error {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return fmt.Errorf("watch pod: %w", err)
+	}
+	defer unix.Close(fd)
+	const gone = unix.IN_MOVED_FROM | unix.IN_DELETE
+	if _, err := unix.InotifyAddWatch(fd, filepath.Dir(string(pod.Dir)), gone); err != nil {
+		return fmt.Errorf("watch pod: %w", err)
+	}
+	const changed = unix.IN_MOVED_TO | unix.IN_CLOSE_WRITE | unix.IN_MOVE_SELF
+	if _, err := unix.InotifyAddWatch(fd, string(pod.Dir), changed); err != nil {
+		if errors.Is(err, unix.ENOENT) {
+			return nil
+		}
+		return fmt.Errorf("watch pod: %w", err)
+	}
+	// What happened before the watch was there would never wake us.
+	if now, err := p.Get(pod.UUID); err != nil || now.State != pod.State {
+		return nil
+	}
+	return poll(ctx, fd, unix.POLLIN)
+}
+
+// poll waits for the descriptor. A lock that is released leaves no event, so a
+// wait is cut into seconds where the state is then read again.
+func poll(ctx context.Context, fd int, events int16) error {
+	wait := time.Second
+	if deadline, ok := ctx.Deadline(); ok {
+		wait = min(wait, time.Until(deadline))
+	}
+	if ctx.Err() != nil || wait <= 0 {
+		return timedOut(ctx, nil)
+	}
+	fds := []unix.PollFd{{Fd: int32(fd), Events: events}}
+	// Rounded up: a wait of zero milliseconds would spin.
+	_, err := unix.Poll(fds, int(wait.Milliseconds())+1)
+	if err != nil && !errors.Is(err, unix.EINTR) {
+		return fmt.Errorf("wait for pod: %w", err)
+	}
+	return nil
+}
+
+func timedOut(ctx context.Context, err error) error {
+	if ctx.Err() == nil && err != nil && !errs.Is(err, errs.Busy) {
+		return err
+	}
+	return errs.Newf(errs.Unavailable, "still not over when the wait ended: %w", context.DeadlineExceeded)
+}
