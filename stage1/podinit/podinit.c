@@ -1,0 +1,313 @@
+/*
+ * podinit: PID 1 of a pod. It owns the pod's namespaces, reaps its orphans,
+ * and ends, taking every process of the pod with it, when the supervisor ends.
+ *
+ *   gcc -Os -static -nostdlib -nostartfiles -ffreestanding -fno-stack-protector \
+ *       -fno-builtin -fno-pie -no-pie -fno-asynchronous-unwind-tables \
+ *       -Wall -Wextra -Werror -Wl,--build-id=none -Wl,-z,noexecstack -Wl,-z,norelro \
+ *       -s -o bin/podinit stage1/podinit/podinit.c
+ *
+ * There is one of it in each pod for all of the pod's life, and it is started
+ * on the way of every start, so it is built without a C library: a few
+ * kilobytes instead of a megabyte.
+ *
+ * Called as `podinit HOSTNAME own|host`, made with clone(NEWPID|NEWNS|NEWIPC|
+ * NEWUTS and, for "own", NEWNET), with descriptors 3 (a SEQPACKET socket to
+ * the supervisor) and 4 (a pidfd of the supervisor):
+ *
+ *   podinit                         supervisor
+ *   sethostname, loopback up
+ *   R  ─────────────────────────▶   opens the namespaces' descriptors
+ *      ◀─────────────────────────   one byte
+ *   empty root, no capabilities,
+ *   not dumpable, death signal
+ *   K  ─────────────────────────▶   the pod's namespaces are jailed
+ *   reaps until the supervisor's pidfd is readable
+ *
+ * A step that fails is answered with `E`, its errno in decimal, a blank and
+ * its name, and podinit exits with 1.
+ */
+
+#include <asm/unistd.h>
+#include <linux/capability.h>
+#include <linux/close_range.h>
+#include <linux/mount.h>
+#include <linux/poll.h>
+#include <linux/prctl.h>
+#include <linux/signal.h>
+#include <linux/sockios.h>
+#include <linux/types.h>
+#include <linux/wait.h>
+
+#define CONTROL 3
+#define PARENT 4
+
+#define AF_INET_ 2
+#define SOCK_DGRAM_CLOEXEC (2 | 02000000)
+#define MNT_DETACH_ 2
+#define SFD_FLAGS (04000 | 02000000) /* NONBLOCK | CLOEXEC */
+#define EINVAL_ 22
+#define EINTR_ 4
+
+/* linux/if.h pulls in the C library's headers. */
+#define IFF_UP_ 1
+struct ifreq_flags {
+	char name[16];
+	short flags;
+	char rest[22];
+};
+
+static long sys(long n, long a, long b, long c, long d, long e)
+{
+#if defined(__x86_64__)
+	long ret;
+	register long r10 __asm__("r10") = d;
+	register long r8 __asm__("r8") = e;
+	__asm__ volatile("syscall"
+			 : "=a"(ret)
+			 : "a"(n), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8)
+			 : "rcx", "r11", "memory");
+	return ret;
+#elif defined(__aarch64__)
+	register long x8 __asm__("x8") = n;
+	register long x0 __asm__("x0") = a;
+	register long x1 __asm__("x1") = b;
+	register long x2 __asm__("x2") = c;
+	register long x3 __asm__("x3") = d;
+	register long x4 __asm__("x4") = e;
+	__asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4) : "memory");
+	return x0;
+#else
+#error "podinit: system calls of this architecture are not known"
+#endif
+}
+
+#define SYS0(n) sys(__NR_##n, 0, 0, 0, 0, 0)
+#define SYS1(n, a) sys(__NR_##n, (long)(a), 0, 0, 0, 0)
+#define SYS2(n, a, b) sys(__NR_##n, (long)(a), (long)(b), 0, 0, 0)
+#define SYS3(n, a, b, c) sys(__NR_##n, (long)(a), (long)(b), (long)(c), 0, 0)
+#define SYS4(n, a, b, c, d) sys(__NR_##n, (long)(a), (long)(b), (long)(c), (long)(d), 0)
+#define SYS5(n, a, b, c, d, e) sys(__NR_##n, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e))
+
+static void quit(int code)
+{
+	for (;;)
+		SYS1(exit_group, code);
+}
+
+static unsigned long length(const char *s)
+{
+	unsigned long n = 0;
+	while (s[n])
+		n++;
+	return n;
+}
+
+/* die tells the supervisor what failed and ends the pod. */
+static void die(const char *step, long err)
+{
+	char msg[96];
+	char digits[20];
+	unsigned long n = 0, d = 0, i;
+	unsigned long left = err < 0 ? (unsigned long)-err : 0;
+
+	msg[n++] = 'E';
+	do {
+		digits[d++] = (char)('0' + left % 10);
+		left /= 10;
+	} while (left);
+	while (d)
+		msg[n++] = digits[--d];
+	msg[n++] = ' ';
+	for (i = 0; step[i] && n < sizeof(msg); i++)
+		msg[n++] = step[i];
+	SYS3(write, CONTROL, msg, n);
+	quit(1);
+}
+
+static long must(const char *step, long ret)
+{
+	if (ret < 0)
+		die(step, ret);
+	return ret;
+}
+
+static void tell(const char *word)
+{
+	must("answer", SYS3(write, CONTROL, word, 1));
+}
+
+/* ready waits for events on up to two descriptors. */
+static void ready(struct pollfd *fds, long n)
+{
+	long ret;
+
+	do {
+		ret = SYS5(ppoll, fds, n, 0, 0, 8);
+	} while (ret == -EINTR_);
+	must("poll", ret);
+}
+
+/* parent_died asks without waiting. */
+static int parent_died(void)
+{
+	struct pollfd fd = { .fd = PARENT, .events = POLLIN };
+	long none[2] = { 0, 0 };
+
+	return SYS5(ppoll, &fd, 1, none, 0, 8) > 0;
+}
+
+static void loopback(void)
+{
+	struct ifreq_flags req = { .name = "lo" };
+	long s = must("open a socket for the loopback device", SYS3(socket, AF_INET_, SOCK_DGRAM_CLOEXEC, 0));
+
+	must("read the loopback device's flags", SYS3(ioctl, s, SIOCGIFFLAGS, &req));
+	req.flags |= IFF_UP_;
+	must("bring the loopback device up", SYS3(ioctl, s, SIOCSIFFLAGS, &req));
+	SYS1(close, s);
+}
+
+static void wait_for_go(void)
+{
+	struct pollfd fds[2] = {
+		{ .fd = CONTROL, .events = POLLIN },
+		{ .fd = PARENT, .events = POLLIN },
+	};
+	char go;
+
+	ready(fds, 2);
+	if (fds[1].revents)
+		quit(0);
+	/* 0 is the end of the file: the supervisor gave up. */
+	if (must("read the go", SYS3(read, CONTROL, &go, 1)) == 0)
+		quit(1);
+}
+
+/*
+ * empty_root leaves a read-only tmpfs with nothing in it as the root. The
+ * apps see PID 1 through /proc/1/root, and one with CAP_SYS_PTRACE may walk
+ * in: what PID 1 has as root is what that app gets of the host.
+ */
+static void empty_root(void)
+{
+	must("make the mounts private", SYS5(mount, "", "/", 0, MS_REC | MS_PRIVATE, 0));
+	/* /proc is there, podinit was executed through it. */
+	must("mount the empty root",
+	     SYS5(mount, "podinit", "/proc", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "size=4k,nr_inodes=1,mode=0555"));
+	must("enter the empty root", SYS1(chdir, "/proc"));
+	must("pivot into the empty root", SYS2(pivot_root, ".", "."));
+	/* The old root now lies on top of the new one, at the same place. */
+	must("detach the host's root", SYS2(umount2, ".", MNT_DETACH_));
+	must("enter the new root", SYS1(chdir, "/"));
+	must("make the empty root read-only",
+	     SYS5(mount, "", "/", 0, MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, 0));
+}
+
+static void drop_privileges(void)
+{
+	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct none[2] = { { 0, 0, 0 }, { 0, 0, 0 } };
+	long cap, ret;
+
+	for (cap = 0; cap < 64; cap++) {
+		ret = SYS5(prctl, PR_CAPBSET_DROP, cap, 0, 0, 0);
+		if (ret == -EINVAL_ && cap > 0)
+			break; /* past the last one that this kernel knows */
+		must("drop the capability bounding set", ret);
+	}
+	must("forbid new privileges", SYS5(prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+	must("clear the ambient capabilities", SYS5(prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0));
+	must("drop all capabilities", SYS2(capset, &header, none));
+	must("forbid dumps", SYS5(prctl, PR_SET_DUMPABLE, 0, 0, 0, 0));
+}
+
+static void reap(void)
+{
+	long ret;
+
+	do {
+		ret = SYS5(wait4, -1, 0, WNOHANG, 0, 0);
+	} while (ret > 0 || ret == -EINTR_);
+}
+
+/* drain empties the signal descriptor: one read may stand for many children. */
+static void drain(long fd)
+{
+	char info[128];
+
+	while (SYS3(read, fd, info, sizeof(info)) > 0)
+		;
+}
+
+static void serve(long signals)
+{
+	struct pollfd fds[2] = {
+		{ .fd = (int)signals, .events = POLLIN },
+		{ .fd = PARENT, .events = POLLIN },
+	};
+
+	for (;;) {
+		reap();
+		ready(fds, 2);
+		if (fds[1].revents)
+			quit(0);
+		drain(signals);
+	}
+}
+
+static void run(long argc, char **argv)
+{
+	unsigned long all = ~0ul, child = 1ul << (SIGCHLD - 1);
+	long signals;
+
+	if (argc != 3)
+		die("count the arguments", -EINVAL_);
+	/* Signals must not end it, not even those that the terminal sends. */
+	must("block signals", SYS4(rt_sigprocmask, SIG_SETMASK, &all, 0, 8));
+	must("leave the terminal", SYS0(setsid));
+	must("set the hostname", SYS2(sethostname, argv[1], length(argv[1])));
+	if (argv[2][0] == 'o')
+		loopback();
+	tell("R");
+	wait_for_go();
+	empty_root();
+	signals = must("open the signals", SYS4(signalfd4, -1, &child, 8, SFD_FLAGS));
+	drop_privileges();
+	/*
+	 * A change of credentials clears the death signal, so it comes last. The
+	 * supervisor may have died before it: then no signal comes, ever, and
+	 * getppid() is 0 in a new pid namespace whether it lives or not. Only
+	 * the pidfd tells.
+	 */
+	must("ask for the death signal", SYS5(prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0));
+	if (parent_died())
+		quit(0);
+	must("close the standard descriptors", SYS3(close_range, 0, 2, 0));
+	if (signals > PARENT + 1)
+		must("close other descriptors", SYS3(close_range, PARENT + 1, signals - 1, 0));
+	must("close other descriptors", SYS3(close_range, signals + 1, ~0u, 0));
+	tell("K");
+	SYS1(close, CONTROL);
+	serve(signals);
+}
+
+#if __STDC_HOSTED__
+/* Built without -ffreestanding it works the same, only bigger. */
+int main(int argc, char **argv)
+{
+	run(argc, argv);
+	return 1;
+}
+#else
+__attribute__((used)) void start(long *stack)
+{
+	run(stack[0], (char **)(stack + 1));
+}
+
+#if defined(__x86_64__)
+__asm__(".globl _start\n_start:\n\txor %ebp, %ebp\n\tmov %rsp, %rdi\n\tand $-16, %rsp\n\tcall start\n\thlt\n");
+#elif defined(__aarch64__)
+__asm__(".globl _start\n_start:\n\tmov x29, #0\n\tmov x0, sp\n\tbl start\n\tbrk #0\n");
+#endif
+#endif
