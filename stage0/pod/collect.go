@@ -91,6 +91,40 @@ func (p Pods) CollectInherited(ctx context.Context, uuid string, fd int) error {
 	return errors.Join(err, l.Close())
 }
 
+// Discard removes a pod that could not be prepared to the end.
+func (p *PreparingPod) Discard(ctx context.Context) error {
+	pod := Pod{UUID: p.uuid, Folder: poddir.Prepare, Dir: p.dir, State: Preparing}
+	return errors.Join(p.pods.collectLocked(ctx, &p.owned, pod), p.Close())
+}
+
+// Mark takes an exited pod out of pods/run and writes down how it ended, if
+// its supervisor could not. Done by another meanwhile is done.
+func (p Pods) Mark(ctx context.Context, uuid string) error {
+	pod, err := p.Get(uuid)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && pod.State != Exited && pod.State != Exiting {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := p.MarkExited(ctx, pod); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return podErr(pod, err)
+	}
+	pod.Folder, pod.State = poddir.ExitedGarbage, ExitedDeleting
+	pod.Dir = poddir.Dir(poddir.Path(p.Data, poddir.ExitedGarbage, uuid))
+	l, err := tryLock(pod.Dir)
+	if errs.Is(err, errs.Busy) || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return podErr(pod, err)
+	}
+	return errors.Join(p.Finish(pod), l.Close())
+}
+
 // MarkExited kills what is left of a pod whose supervisor is gone and moves it
 // out of pods/run. It needs no lock, and takes none, since a locked pod there
 // would be shown as running: an unlocked one never comes back to life.

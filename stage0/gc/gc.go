@@ -1,0 +1,273 @@
+// Package gc removes what no one needs any more: pods that ended long enough
+// ago, what killed commands left behind, and layers of the store that neither
+// an image nor a pod names. It makes a plan first, which can be printed
+// instead of carried out.
+package gc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/lock"
+	"github.com/rkt-pods/rkt/stage0/pod"
+	"github.com/rkt-pods/rkt/stage0/store"
+)
+
+// Action is what is to be done with one pod.
+type Action string
+
+// The actions.
+const (
+	Mark           Action = "mark"            // note an exited pod's end and set it aside
+	Collect        Action = "collect"         // remove an exited pod
+	CollectFailed  Action = "collect-failed"  // remove what was never prepared to the end
+	CollectExpired Action = "collect-expired" // remove a prepared pod that nobody started
+	CollectGarbage Action = "collect-garbage" // go on removing
+)
+
+// Options say what is due.
+type Options struct {
+	GracePeriod    time.Duration // after the recorded end
+	ExpirePrepared time.Duration // after the preparation
+	MarkOnly       bool
+	Now            time.Time
+}
+
+// Step is one action on one pod.
+type Step struct {
+	UUID   string    `json:"uuid"`
+	State  pod.State `json:"state"`
+	Action Action    `json:"action"`
+}
+
+// Failure is a pod, or "store", that was due and could not be collected.
+type Failure struct {
+	What string `json:"what"`
+	Err  error  `json:"-"`
+	Text string `json:"error"`
+}
+
+// Plan is what is to be done. It can be carried out once.
+type Plan struct {
+	Steps    []Step        `json:"steps"`
+	Store    store.Garbage `json:"store"`
+	Failures []Failure     `json:"failures"`
+
+	pods  pod.Pods
+	store *store.Store
+	opts  Options
+	used  bool
+}
+
+// Report is what was done.
+type Report struct {
+	Done     []Step        `json:"done"`
+	Store    store.Garbage `json:"store"`
+	Failures []Failure     `json:"failures"`
+}
+
+// Lock keeps a second gc out. The error is of class Busy if there is one.
+func Lock(s *store.Store) (*lock.Lock, error) {
+	l, err := lock.TryExclusive(filepath.Join(s.Data(), "store", "gc.lock"))
+	if errs.Is(err, errs.Busy) {
+		return nil, fmt.Errorf("another gc is at work: %w", err)
+	}
+	return l, err
+}
+
+// Held tells the store what the pods hold.
+func Held(pods pod.Pods) store.HeldFunc { return heldWithout(pods, nil) }
+
+// heldWithout is Held for the time when the given pods will be gone.
+func heldWithout(pods pod.Pods, gone map[string]bool) store.HeldFunc {
+	return func() (store.Held, error) {
+		h, err := pods.Held()
+		if err != nil {
+			return store.Held{}, err
+		}
+		for _, m := range []map[string][]string{h.Images, h.Layers} {
+			for key, holders := range m {
+				m[key] = slices.DeleteFunc(holders, func(u string) bool { return gone[u] })
+				if len(m[key]) == 0 {
+					delete(m, key)
+				}
+			}
+		}
+		return store.Held{Images: h.Images, Layers: h.Layers, Unknown: slices.Sorted(maps.Keys(h.Unknown))}, nil
+	}
+}
+
+// Make finds out what is due.
+func Make(s *store.Store, pods pod.Pods, o Options) (*Plan, error) {
+	p := &Plan{pods: pods, store: s, opts: o, Steps: []Step{}, Failures: []Failure{}}
+	held, err := pods.Held()
+	if err != nil {
+		return nil, err
+	}
+	all, err := pods.List()
+	if err != nil {
+		return nil, err
+	}
+	gone := map[string]bool{}
+	for _, one := range all {
+		if unknown := held.Unknown[one.UUID]; unknown != nil {
+			err := fmt.Errorf("references can't be read, so it holds everything: %w", unknown)
+			p.fail(one.UUID, errs.WithHint(err, "\"rkt rm %s\" removes the pod if it isn't needed", one.UUID))
+			continue
+		}
+		actions, err := o.actions(pods, one)
+		if err != nil {
+			p.fail(one.UUID, err)
+			continue
+		}
+		for _, a := range actions {
+			p.Steps = append(p.Steps, Step{one.UUID, one.State, a})
+			gone[one.UUID] = gone[one.UUID] || a != Mark
+		}
+	}
+	if o.MarkOnly {
+		return p, nil
+	}
+	if p.Store, err = s.Plan(heldWithout(pods, gone)); err != nil {
+		p.fail("store", err)
+	}
+	return p, nil
+}
+
+// actions says what is due for one pod.
+func (o Options) actions(pods pod.Pods, one pod.Pod) ([]Action, error) {
+	switch one.State {
+	case pod.Exiting, pod.Exited:
+		due, err := o.due(pods, one)
+		if err != nil {
+			return nil, err
+		}
+		if due && !o.MarkOnly {
+			return []Action{Mark, Collect}, nil
+		}
+		return []Action{Mark}, nil
+	case pod.ExitedGarbage:
+		due, err := o.due(pods, one)
+		if err != nil || !due {
+			return nil, err
+		}
+		return o.unlessMarking(Collect), nil
+	case pod.AbortedPrepare, pod.Embryo:
+		return o.unlessMarking(CollectFailed), nil
+	case pod.Prepared:
+		f, err := pods.Facts(one)
+		if err != nil {
+			return nil, notGone(err)
+		}
+		if f.CreatedAt.Add(o.ExpirePrepared).After(o.Now) {
+			return nil, nil
+		}
+		return o.unlessMarking(CollectExpired), nil
+	case pod.Garbage:
+		return o.unlessMarking(CollectGarbage), nil
+	case pod.Preparing, pod.Running, pod.ExitedDeleting, pod.Deleting:
+	}
+	return nil, nil
+}
+
+func (o Options) unlessMarking(a Action) []Action {
+	if o.MarkOnly {
+		return nil
+	}
+	return []Action{a}
+}
+
+// due counts the grace period from the recorded end; one that nobody could
+// record is taken to be now.
+func (o Options) due(pods pod.Pods, one pod.Pod) (bool, error) {
+	f, err := pods.Facts(one)
+	if err != nil {
+		return false, notGone(err)
+	}
+	ended := o.Now
+	if f.Exit != nil && !f.Exit.Derived {
+		ended = f.Exit.FinishedAt
+	}
+	return !ended.Add(o.GracePeriod).After(o.Now), nil
+}
+
+// Execute carries the plan out, each pod on its own. What others collect or
+// lock meanwhile is theirs and no failure.
+func (p *Plan) Execute(ctx context.Context, progress func(Step)) Report {
+	r := Report{Done: []Step{}, Failures: p.Failures}
+	if p.used {
+		r.fail("plan", errs.Newf(errs.Internal, "carried out already"))
+		return r
+	}
+	p.used = true
+	failed := map[string]bool{}
+	for _, s := range p.Steps {
+		if failed[s.UUID] {
+			continue
+		}
+		progress(s)
+		err := p.step(ctx, s)
+		switch {
+		case errs.Is(err, errs.Busy) && p.takenOver(s.UUID):
+		case err != nil:
+			failed[s.UUID] = true
+			r.fail(s.UUID, err)
+		default:
+			r.Done = append(r.Done, s)
+		}
+	}
+	if p.opts.MarkOnly {
+		return r
+	}
+	var err error
+	if r.Store, err = p.store.Collect(ctx, Held(p.pods)); err != nil {
+		r.fail("store", err)
+	}
+	return r
+}
+
+func (p *Plan) step(ctx context.Context, s Step) error {
+	if s.Action == Mark {
+		return p.pods.Mark(ctx, s.UUID)
+	}
+	return p.pods.Collect(ctx, s.UUID)
+}
+
+// takenOver says whether somebody else is at work on the pod, or done.
+func (p *Plan) takenOver(uuid string) bool {
+	one, err := p.pods.Get(uuid)
+	if err != nil {
+		return errors.Is(err, fs.ErrNotExist)
+	}
+	switch one.State {
+	case pod.Preparing, pod.Running, pod.ExitedDeleting, pod.Deleting:
+		return true
+	case pod.Embryo, pod.AbortedPrepare, pod.Prepared, pod.Exiting, pod.Exited, pod.ExitedGarbage, pod.Garbage:
+	}
+	return false
+}
+
+func (p *Plan) fail(what string, err error) {
+	if err != nil {
+		p.Failures = append(p.Failures, Failure{what, err, err.Error()})
+	}
+}
+
+func (r *Report) fail(what string, err error) {
+	r.Failures = append(r.Failures, Failure{what, err, err.Error()})
+}
+
+// notGone drops the error of a pod that was collected while it was read.
+func notGone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,156 @@
+// Package handoff gives a pod to its stage1: it finds the program, and becomes
+// it, or runs one of its commands for a pod that is running.
+package handoff
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt-pods/rkt/pkg/abi"
+	"github.com/rkt-pods/rkt/pkg/atomicfile"
+	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/fault"
+	"github.com/rkt-pods/rkt/pkg/poddir"
+	"github.com/rkt-pods/rkt/stage0/pod"
+)
+
+// versionDeadline bounds the question for the version: it only prints.
+const versionDeadline = 10 * time.Second
+
+// Find returns the stage1 program. One that is named is asked for its version
+// and features. The other two places hold what was built and installed with
+// this program; asking these would cost every start an exec.
+func Find(ctx context.Context, named string) (string, error) {
+	if named != "" {
+		path, err := filepath.Abs(named)
+		if err != nil {
+			return "", err
+		}
+		return path, check(ctx, path)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find stage1: %w", err)
+	}
+	dir := filepath.Dir(self)
+	places := []string{filepath.Join(dir, "stage1"), filepath.Join(dir, "../libexec/rkt/stage1")}
+	for _, path := range places {
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return path, nil
+		}
+	}
+	return "", errs.WithHint(errs.Newf(errs.NotFound, "find stage1: neither %s nor %s is there", places[0], places[1]),
+		"\"make\" builds it beside rkt; --stage1-path=PATH names another")
+}
+
+func check(ctx context.Context, path string) error {
+	ctx, cancel := context.WithTimeout(ctx, versionDeadline)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, path, abi.CmdVersion).Output()
+	if err != nil {
+		return errs.Newf(errs.Unsupported, "stage1: %s: ask for its version: %w", path, err)
+	}
+	var v abi.Version
+	if err := json.Unmarshal(out, &v); err != nil {
+		return errs.Newf(errs.Unsupported, "stage1: %s: version: %w", path, err)
+	}
+	if v.Interface != abi.InterfaceVersion {
+		return errs.Newf(errs.Unsupported, "stage1: %s: is %s, this rkt speaks interface %d", path, v, abi.InterfaceVersion)
+	}
+	if !slices.Contains(v.Features, abi.FeatureDiesWithSupervisor) {
+		return errs.Newf(errs.Unsupported, "stage1: %s: lacks the feature %s", path, abi.FeatureDiesWithSupervisor)
+	}
+	return nil
+}
+
+// Exec becomes the pod's supervisor: same process, same lock. It returns only
+// if that fails; the pod has ended then, and its end is on disk.
+func Exec(p *pod.RunningPod, stage1 string, run abi.Run) error {
+	err := p.Lock().KeepOnExec()
+	if err == nil {
+		err = fault.Step("handoff.exec")
+	}
+	if err == nil {
+		run.LockFD = p.Lock().FD()
+		err = unix.Exec(stage1, append([]string{"stage1"}, run.Argv()...), os.Environ())
+	}
+	err = fmt.Errorf("start stage1: %s: %w", stage1, err)
+	end := poddir.Exit{Code: pod.AbortedCode, Cause: poddir.CauseSetup, Message: err.Error(), FinishedAt: time.Now().UTC()}
+	return errors.Join(err, atomicfile.WriteJSON(p.Dir().Exit(), end, 0o600, atomicfile.Synced), p.Close())
+}
+
+// Running is a running pod's own stage1: its commands fit the supervisor also
+// when another one was installed meanwhile.
+type Running struct {
+	exe *os.File
+	pod abi.Pod
+}
+
+// Open finds the stage1 of a running pod. The result must be closed.
+func Open(pods pod.Pods, f pod.Facts, debug bool) (*Running, error) {
+	gone := errs.Newf(errs.Busy, "pod %s: is %s, but its supervisor can't be reached now", f.UUID, f.State)
+	if f.Supervisor == nil {
+		return nil, errs.WithHint(gone, "it is just starting or ending: try again")
+	}
+	id := f.Supervisor.ID
+	// With the pidfd open the pid can't be given to another process between
+	// the check of the start time and the open of its executable.
+	fd, err := id.Open()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, gone
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	exe, err := unix.Open("/proc/"+strconv.Itoa(id.PID)+"/exe", unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("pod %s: open its stage1: %w", f.UUID, err)
+	}
+	r := &Running{
+		exe: os.NewFile(uintptr(exe), "stage1"),
+		pod: abi.Pod{UUID: f.UUID, Data: pods.Data, PodDir: string(f.Dir), StoreID: pods.StoreID, Debug: debug},
+	}
+	if !id.Alive() {
+		return nil, errors.Join(gone, r.Close())
+	}
+	return r, nil
+}
+
+// Close releases the descriptor.
+func (r *Running) Close() error { return r.exe.Close() }
+
+// Enter becomes a program inside an app of the pod. It returns only on error.
+func (r *Running) Enter(app string, tty bool, argv []string) error {
+	e := abi.Enter{Pod: r.pod, App: app, TTY: tty, Exec: argv}
+	err := unix.Exec(r.path(), append([]string{"stage1"}, e.Argv()...), os.Environ())
+	return fmt.Errorf("enter pod %s: %w", r.pod.UUID, err)
+}
+
+// Stop asks the supervisor to stop the pod, and returns when it is down.
+func (r *Running) Stop(ctx context.Context, force bool, stderr io.Writer) error {
+	s := abi.Stop{Pod: r.pod, Force: force}
+	cmd := exec.CommandContext(ctx, r.path())
+	cmd.Args = append([]string{"stage1"}, s.Argv()...)
+	cmd.Stderr = stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("stop pod %s: %w", r.pod.UUID, err)
+	}
+	return nil
+}
+
+// path names the descriptor, which stays open until the kernel has read the
+// program from it.
+func (r *Running) path() string { return "/proc/self/fd/" + strconv.Itoa(int(r.exe.Fd())) }

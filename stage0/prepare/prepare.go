@@ -1,0 +1,135 @@
+// Package prepare fills a pod's folder with everything that stage1 needs, so
+// that from then on neither the store nor the command line is asked again.
+package prepare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/rkt-pods/rkt/pkg/atomicfile"
+	"github.com/rkt-pods/rkt/pkg/fault"
+	"github.com/rkt-pods/rkt/pkg/image"
+	"github.com/rkt-pods/rkt/pkg/lock"
+	"github.com/rkt-pods/rkt/pkg/poddir"
+	"github.com/rkt-pods/rkt/pkg/podspec"
+	"github.com/rkt-pods/rkt/stage0/pod"
+)
+
+// Layers says where the store has a layer's files.
+type Layers interface{ LayerFS(key string) string }
+
+// Input is what a pod is made of.
+type Input struct {
+	Pods     pod.Pods
+	Layers   Layers
+	Manifest *podspec.Pod
+	Images   map[string]Image // by app
+	Options  poddir.RunOptions
+	// Created is told the pod's id as soon as its folder is there, so that
+	// whoever waits for it can clean up also after a failure. May be nil.
+	Created func(uuid string) error
+}
+
+// Image is an image of the store with its manifest.
+type Image struct {
+	Record   image.Record
+	Manifest *image.Manifest
+}
+
+// Fill makes a pod. hold is the store's lock under which the images were
+// found; Fill releases it as soon as the pod's own references are on disk. On
+// error nothing of the pod is left.
+func Fill(ctx context.Context, hold *lock.Lock, in Input) (*pod.PreparingPod, error) {
+	created := time.Now().UTC()
+	p, err := in.Pods.Create(in.refs(created))
+	// The pod's references hold the images now, or there is no pod.
+	if cerr := hold.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		if p != nil {
+			err = errors.Join(err, p.Discard(ctx))
+		}
+		return nil, err
+	}
+	if err := in.fill(p, created); err != nil {
+		return nil, errors.Join(fmt.Errorf("prepare pod: %w", err), p.Discard(ctx))
+	}
+	return p, nil
+}
+
+func (in Input) refs(created time.Time) poddir.Refs {
+	refs := poddir.Refs{CreatedAt: created, Images: []string{}, Layers: []string{}, Volumes: []string{}}
+	for _, img := range in.Images {
+		refs.Images = append(refs.Images, img.Record.ID)
+		refs.Layers = append(refs.Layers, img.Record.Layers...)
+	}
+	slices.Sort(refs.Images)
+	slices.Sort(refs.Layers)
+	refs.Images, refs.Layers = slices.Compact(refs.Images), slices.Compact(refs.Layers)
+	return refs
+}
+
+func (in Input) fill(p *pod.PreparingPod, created time.Time) error {
+	if in.Created != nil {
+		if err := in.Created(p.UUID()); err != nil {
+			return err
+		}
+	}
+	for _, a := range in.Manifest.Apps {
+		if err := in.fillApp(p.Dir().App(a.Name), in.Images[a.Name]); err != nil {
+			return fmt.Errorf("app %s: %w", a.Name, err)
+		}
+	}
+	manifest, err := in.Manifest.Marshal()
+	if err != nil {
+		return err
+	}
+	if err := atomicfile.Write(p.Dir().Manifest(), manifest, 0o600, atomicfile.Renamed); err != nil {
+		return err
+	}
+	if err := WriteOptions(p.Dir(), in.Options); err != nil {
+		return err
+	}
+	return in.summarize(p.UUID(), created)
+}
+
+func (in Input) fillApp(dir poddir.AppDir, img Image) error {
+	if err := fault.Step("prepare.mkdir-app"); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(string(dir), 0o700); err != nil {
+		return err
+	}
+	rec := poddir.AppImage{
+		ID: img.Record.ID, Name: img.Manifest.Name, Labels: img.Manifest.Labels,
+		Layers: img.Record.Layers, Verified: img.Record.Trust.By,
+		Original: img.Manifest.App, Notes: img.Manifest.Annotations,
+	}
+	for _, key := range img.Record.Layers {
+		rec.Lowers = append(rec.Lowers, in.Layers.LayerFS(key))
+	}
+	return atomicfile.WriteJSON(dir.Image(), rec, 0o600, atomicfile.Renamed)
+}
+
+// WriteOptions replaces the pod's run options. That is allowed as long as it
+// has not been started.
+func WriteOptions(dir poddir.Dir, o poddir.RunOptions) error {
+	return atomicfile.WriteJSON(dir.Run(), o, 0o600, atomicfile.Renamed)
+}
+
+// summarize writes what ordinary users may know: no environment, no arguments.
+func (in Input) summarize(uuid string, created time.Time) error {
+	if _, err := poddir.MakeRunDir(in.Pods.StoreID, uuid); err != nil {
+		return err
+	}
+	s := poddir.Summary{UUID: uuid, CreatedAt: created, State: string(pod.Prepared)}
+	for _, a := range in.Manifest.Apps {
+		s.Apps = append(s.Apps, poddir.SummaryApp{Name: a.Name, ImageID: a.Image.ID, ImageName: image.Reference(a.Image.Name, a.Image.Labels)})
+	}
+	return poddir.WriteSummary(in.Pods.StoreID, s)
+}
