@@ -6,10 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rkt-pods/rkt/pkg/appc"
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/poddir"
-	"github.com/rkt-pods/rkt/pkg/podspec"
 )
 
 func machine(t *testing.T, policy Policy, names ...string) *Machine {
@@ -193,30 +191,14 @@ func life(t *testing.T, rng *rand.Rand, seed uint64) {
 	}
 }
 
-func TestCheck(t *testing.T) {
-	pod := func(ann ...appc.Annotation) *podspec.Pod {
-		return &podspec.Pod{Apps: []podspec.App{{Name: "a", Annotations: ann}}}
-	}
-	for _, ok := range []*podspec.Pod{
-		pod(),
-		pod(appc.Annotation{Name: podspec.AnnRestart, Value: "never"}, appc.Annotation{Name: podspec.AnnRole, Value: "app"}),
-	} {
-		if err := Check(ok); err != nil {
-			t.Error(err)
+func TestParsePolicy(t *testing.T) {
+	for name, want := range map[string]Policy{"": AnyOnFailure, "all": All, "any": Any, "anyOnFailure": AnyOnFailure} {
+		if got, err := ParsePolicy(name); err != nil || got != want {
+			t.Errorf("%q: %q, %v", name, got, err)
 		}
 	}
-	for _, name := range []string{podspec.AnnRestart, podspec.AnnRole, podspec.AnnAfter, podspec.AnnReady, podspec.AnnLive} {
-		if err := Check(pod(appc.Annotation{Name: name, Value: "always"})); !errs.Is(err, errs.Unsupported) {
-			t.Errorf("%s: %v, want an error of class unsupported", name, err)
-		}
-	}
-	if err := Check(&podspec.Pod{}); !errs.Is(err, errs.Usage) {
-		t.Errorf("no apps: %v", err)
-	}
-	bad := pod()
-	bad.Annotations.Set(podspec.AnnExitPolicy, "some")
-	if err := Check(bad); !errs.Is(err, errs.Usage) {
-		t.Errorf("unknown policy: %v", err)
+	if _, err := ParsePolicy("ALL"); !errs.Is(err, errs.Usage) {
+		t.Errorf("an unknown policy gave %v", err)
 	}
 }
 

@@ -1,12 +1,10 @@
 package lifecycle
 
 import (
-	"strings"
 	"time"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/poddir"
-	"github.com/rkt-pods/rkt/pkg/podspec"
 )
 
 // Policy says when a pod ends and with which code.
@@ -136,31 +134,4 @@ func ParsePolicy(s string) (Policy, error) {
 	}
 	return "", errs.WithHint(errs.Newf(errs.Usage, "exit policy: %q: unknown", s),
 		"the policies are all, any and anyOnFailure")
-}
-
-// Check refuses a manifest that asks for more of a pod's life than this
-// build can give: restarts, order, roles and probes.
-func Check(pod *podspec.Pod) error {
-	if len(pod.Apps) == 0 {
-		return errs.Newf(errs.Usage, "pod: no apps")
-	}
-	policy, _ := pod.Annotations.Get(podspec.AnnExitPolicy)
-	if _, err := ParsePolicy(policy); err != nil {
-		return err
-	}
-	// What each annotation may say without asking for anything.
-	plain := map[string]string{
-		podspec.AnnRestart: "never", podspec.AnnRole: "app",
-		podspec.AnnAfter: "", podspec.AnnReady: "", podspec.AnnLive: "",
-	}
-	for _, app := range pod.Apps {
-		for _, a := range app.Annotations {
-			want, known := plain[a.Name]
-			if value := strings.TrimSpace(a.Value); known && value != "" && value != want {
-				return errs.Newf(errs.Unsupported, "app %s: annotation %s: %q: not supported by this version",
-					app.Name, a.Name, a.Value)
-			}
-		}
-	}
-	return nil
 }
