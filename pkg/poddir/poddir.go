@@ -129,6 +129,7 @@ func (a AttemptDir) Work() string   { return filepath.Join(string(a), "work") }
 const (
 	SummaryFile = "summary.json" // 0644, without environment and arguments
 	SocketFile  = "stage1.sock"  // private to the stage1 that made it
+	LaunchDir   = "launch"       // 0700, the launcher's state; private too
 )
 
 // ParseUUID checks that s is a full pod id in its canonical form.
