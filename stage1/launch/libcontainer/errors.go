@@ -1,0 +1,100 @@
+package libcontainer
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/stage1/launch"
+)
+
+// What the library says of its own steps on the way up; none of it tells a
+// user anything.
+var steps = []string{
+	"unable to start container process: ",
+	"error during container init: ",
+	"error starting setns process: ",
+	"error executing setns process: ",
+	"unable to create new parent process: ",
+	"error waiting for our first child to exit: ",
+	"can't get final child's PID from pipe: ",
+	"runc init error(s): ",
+}
+
+// named gives an error the app's name: a *launch.StartError if the program is
+// at fault, else a failed set-up in one line.
+func named(app string, argv []string, err error) error {
+	text := oneLine(err.Error())
+	if cause, code := programError(text, argv); code != 0 {
+		class := errs.Unsupported
+		if code == notFound {
+			class = errs.NotFound
+		}
+		return &launch.StartError{ExitCode: code, Err: errs.Newf(class, "app %s: program %s: %s", app, argv[0], cause)}
+	}
+	for _, step := range steps {
+		text = strings.ReplaceAll(text, step, "")
+	}
+	for _, word := range []string{"error ", "failed to ", "unable to "} {
+		text = strings.TrimPrefix(text, word)
+	}
+	return &setupError{text: fmt.Sprintf("set up app %s: %s", app, text), err: err}
+}
+
+// setupError shows one line and keeps the error below for its class and hints.
+type setupError struct {
+	text string
+	err  error
+}
+
+func (e *setupError) Error() string { return e.text }
+func (e *setupError) Unwrap() error { return e.err }
+
+func oneLine(s string) string {
+	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+}
+
+// Exit codes of a program that could not be executed, as of a shell.
+const (
+	notExecutable = 126
+	notFound      = 127
+)
+
+// programError says whether the message is about the program itself: the
+// child looked it up in vain, or the kernel refused it. Errors cross from the
+// child as text only. Code 0 means no.
+func programError(text string, argv []string) (cause string, code int) {
+	if len(argv) == 0 {
+		return "", 0
+	}
+	lookup := "exec: " + strconv.Quote(argv[0]) + ": "
+	if i := strings.Index(text, lookup); i >= 0 {
+		cause = strings.TrimPrefix(text[i+len(lookup):], "stat "+argv[0]+": ")
+	} else if rest, ok := strings.CutPrefix(text, "exec /"); ok {
+		_, cause, ok = strings.Cut(rest, ": ")
+		if !ok {
+			return "", 0
+		}
+	} else {
+		return "", 0
+	}
+	cause, _, _ = strings.Cut(cause, "; ")
+	for _, s := range []string{unix.ENOENT.Error(), unix.ENOTDIR.Error(), "executable file not found in $PATH"} {
+		if cause == s {
+			return cause, notFound
+		}
+	}
+	return cause, notExecutable
+}
+
+// notRunning is the error of Exec into an app that has ended or never ran.
+func notRunning(id string, cause error) error {
+	if cause == nil {
+		cause = errors.New("not running")
+	}
+	return errs.Newf(errs.NotFound, "execution %s: %w", id, cause)
+}

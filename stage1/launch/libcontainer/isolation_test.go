@@ -1,0 +1,183 @@
+package libcontainer
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/runc/libcontainer/seccomp"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/stage1/plan"
+)
+
+// status picks fields of a /proc/<pid>/status.
+func status(text string) map[string]string {
+	all := map[string]string{}
+	for line := range strings.Lines(text) {
+		if k, v, ok := strings.Cut(line, ":"); ok {
+			all[k] = strings.TrimSpace(v)
+		}
+	}
+	return all
+}
+
+// testCaps is what the test app's capabilities are in /proc/<pid>/status:
+// CHOWN 0, KILL 5, SETGID 6, SETUID 7, NET_BIND_SERVICE 10, MKNOD 27.
+const testCaps = "00000000080004e1"
+
+func TestPrivileges(t *testing.T) {
+	p := newPod(t)
+	for _, c := range []struct {
+		uid, gid int
+		gids     []int
+		want     map[string]string
+	}{
+		{0, 0, nil, map[string]string{
+			"Uid": "0\t0\t0\t0", "Gid": "0\t0\t0\t0", "Groups": "", "CapBnd": testCaps, "CapPrm": testCaps,
+			"CapEff": testCaps, "CapInh": "0000000000000000", "CapAmb": "0000000000000000",
+		}},
+		{1000, 1001, []int{1002, 1003}, map[string]string{
+			"Uid": "1000\t1000\t1000\t1000", "Gid": "1001\t1001\t1001\t1001", "Groups": "1002 1003", "CapBnd": testCaps,
+			"CapPrm": "0000000000000000", "CapEff": "0000000000000000", "CapInh": "0000000000000000",
+		}},
+	} {
+		app := p.app("/bin/cat", "/proc/self/status")
+		app.UID, app.GID, app.Gids = c.uid, c.gid, c.gids
+		r, err := p.run(app)
+		p.must(err)
+		got := status(r.stdout)
+		c.want["NoNewPrivs"] = "1"
+		for k, v := range c.want {
+			if got[k] != v {
+				t.Errorf("uid %d: %s is %q, not %q", c.uid, k, got[k], v)
+			}
+		}
+	}
+}
+
+func TestSeccomp(t *testing.T) {
+	p := newPod(t)
+	errno := uint(33) // EDOM, which chown never gives by itself
+	for _, nnp := range []bool{true, false} {
+		app := p.app("/bin/sh", "-c", "cat /proc/self/status; exec chown 1:1 /tmp")
+		app.NoNewPrivs = nnp
+		app.Seccomp = &specs.LinuxSeccomp{
+			DefaultAction: specs.ActAllow,
+			Syscalls: []specs.LinuxSyscall{{
+				Names: []string{"chown", "fchownat", "lchown"}, Action: specs.ActErrno, ErrnoRet: &errno,
+			}},
+		}
+		r, err := p.run(app)
+		if !seccomp.Enabled {
+			if !errs.Is(err, errs.Unsupported) {
+				t.Errorf("a filter in a build without: %v", err)
+			}
+			continue
+		}
+		p.must(err)
+		if got := status(r.stdout)["Seccomp"]; got != "2" || !strings.Contains(r.stderr, "Numerical argument out of domain") {
+			t.Errorf("no new privileges %v: mode %q, %v", nnp, got, r)
+		}
+	}
+}
+
+func TestPaths(t *testing.T) {
+	p := newPod(t)
+	for script, want := range map[string]string{
+		// Masked: a file reads as empty, a folder shows nothing.
+		"wc -c </proc/keys":     "0",
+		"ls /sys/firmware":      "",
+		"stat -c %t /proc/keys": "1",
+		"echo x 2>/dev/null >/proc/sys/kernel/core_pattern || echo refused":                              "refused",
+		"echo x 2>/dev/null >/proc/irq/default_smp_affinity || echo refused":                             "refused",
+		"mkdir /sys/fs/x 2>/dev/null || echo refused":                                                    "refused",
+		"mkdir /sys/fs/cgroup/devices/x 2>/dev/null || echo refused":                                     "refused",
+		"cat /proc/self/cgroup | cut -d: -f3 | sort -u":                                                  "/",
+		"mknod /tmp/vda b 254 0 && { cat </tmp/vda 2>/dev/null | head -c1 || true; }; cat /tmp/vda 2>&1": "cat: can't open '/tmp/vda': Operation not permitted",
+		"echo x >/dev/null && head -c2 /dev/zero | wc -c":                                                "2",
+		"hostname":                              podHostname,
+		"tr '\\0' '\\n' </proc/1/environ":       partEnv + "=" + partPodInit,
+		"ls -d /proc/[0-9]* | grep -c /proc/1$": "1",
+		"cat /sys/class/net/lo/operstate":       "down",
+		"pwd; umask":                            "/\n0022",
+	} {
+		if strings.Contains(script, "environ") {
+			continue
+		}
+		if got := p.sh(script); got != want {
+			t.Errorf("%s: %q, not %q", script, got, want)
+		}
+	}
+}
+
+func TestMounts(t *testing.T) {
+	p := newPod(t)
+	host := t.TempDir()
+	p.must(os.MkdirAll(filepath.Join(host, "sub"), 0o755))
+	p.must(os.WriteFile(filepath.Join(host, "file"), []byte("host\n"), 0o644))
+	outside := t.TempDir()
+	for link, target := range map[string]string{
+		"absolute": outside,
+		"relative": "../../../../../../.." + outside,
+		"tolink":   "absolute",
+	} {
+		p.must(os.Symlink(target, filepath.Join(p.rootfs, link)))
+	}
+	p.must(os.Symlink("loop", filepath.Join(p.rootfs, "loop")))
+
+	app := p.app("/bin/sh", "-c", `
+		cat /data/file /etc/one; touch /data/new || echo ro; mkdir /rw/sub/made
+		ls /absolute /relative/ /tolink/deep; pwd`)
+	app.Cwd = "/relative/cwd"
+	app.Mounts = append(app.Mounts,
+		plan.Mount{Type: "bind", Source: host, Target: "/data", Options: []string{"ro"}, Recursive: true},
+		plan.Mount{Type: "bind", Source: host, Target: "/rw", Recursive: true},
+		plan.Mount{Type: "bind", Source: host + "/file", Target: "/etc/one"},
+		plan.Mount{Type: "bind", Source: host, Target: "/absolute/x"},
+		plan.Mount{Type: "bind", Source: host, Target: "/tolink/deep"},
+	)
+	r, err := p.run(app)
+	p.must(err)
+	t.Log(r)
+	if left, _ := os.ReadDir(outside); len(left) != 0 {
+		t.Errorf("a mount target or working folder was made outside the rootfs: %v", left)
+	}
+	if _, err := os.Stat(filepath.Join(host, "sub/made")); err != nil {
+		t.Error(err)
+	}
+	if !strings.HasPrefix(r.stdout, "host\nhost\nro\n") {
+		t.Error(r)
+	}
+	loop := p.app("/bin/true")
+	loop.Mounts = append(loop.Mounts, plan.Mount{Type: "bind", Source: host, Target: "/loop/x"})
+	if _, err := p.run(loop); err == nil {
+		t.Error("a mount through a loop of links succeeded")
+	} else {
+		t.Log(err)
+	}
+}
+
+func TestReadOnlyRootFS(t *testing.T) {
+	p := newPod(t)
+	app := p.app("/bin/sh", "-c", "touch /x 2>&1; touch /dev/shm/x && echo fine")
+	app.ReadOnlyRootFS = true
+	r, err := p.run(app)
+	p.must(err)
+	if r.stdout != "touch: /x: Read-only file system\nfine\n" {
+		t.Error(r)
+	}
+}
+
+func TestDescriptors(t *testing.T) {
+	p := newPod(t)
+	// Opened without close-on-exec, as by a part of the program that forgot.
+	f, err := os.Open("/")
+	p.must(err)
+	defer f.Close()
+	if got := p.sh("exec ls /proc/self/fd"); got != "0\n1\n2\n3" { // 3 is ls's own
+		t.Errorf("descriptors in an app: %q", got)
+	}
+}

@@ -1,0 +1,163 @@
+package libcontainer
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/moby/sys/capability"
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt-pods/rkt/pkg/errs"
+)
+
+// capabilities gives the app the named ones: bounding, permitted and
+// effective, none of them inheritable or ambient, so that a user other than
+// root has none after exec and a file's capabilities don't add up with
+// inheritable ones.
+func capabilities(names []string) (*configs.Capabilities, error) {
+	own, err := ownCapabilities()
+	if err != nil {
+		return nil, err
+	}
+	supported, err := capability.ListSupported()
+	if err != nil {
+		return nil, fmt.Errorf("capabilities: %w", err)
+	}
+	known := map[string]capability.Cap{}
+	for _, c := range supported {
+		known["CAP_"+strings.ToUpper(c.String())] = c
+	}
+	for _, name := range names {
+		c, ok := known[name]
+		if !ok {
+			// The library leaves it out with a warning that nobody sees.
+			return nil, errs.Newf(errs.Unsupported, "capability %s: unknown to this kernel", name)
+		}
+		if !own.Get(capability.BOUNDING, c) || !own.Get(capability.PERMITTED, c) {
+			return nil, errs.WithHint(
+				errs.Newf(errs.Unsupported, "capability %s: rkt itself does not have it", name),
+				"this host, or the container rkt runs in, withholds it: leave it out")
+		}
+	}
+	return &configs.Capabilities{Bounding: names, Permitted: names, Effective: names}, nil
+}
+
+func ownCapabilities() (capability.Capabilities, error) {
+	own, err := capability.NewPid2(0)
+	if err == nil {
+		err = own.Load()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("capabilities: %w", err)
+	}
+	return own, nil
+}
+
+// mayExceed says whether limits above this process's own can be set.
+func mayExceed() (bool, error) {
+	own, err := ownCapabilities()
+	return err == nil && own.Get(capability.EFFECTIVE, capability.CAP_SYS_RESOURCE), err
+}
+
+var rlimitNumbers = map[string]int{
+	"RLIMIT_AS":         unix.RLIMIT_AS,
+	"RLIMIT_CORE":       unix.RLIMIT_CORE,
+	"RLIMIT_CPU":        unix.RLIMIT_CPU,
+	"RLIMIT_DATA":       unix.RLIMIT_DATA,
+	"RLIMIT_FSIZE":      unix.RLIMIT_FSIZE,
+	"RLIMIT_LOCKS":      unix.RLIMIT_LOCKS,
+	"RLIMIT_MEMLOCK":    unix.RLIMIT_MEMLOCK,
+	"RLIMIT_MSGQUEUE":   unix.RLIMIT_MSGQUEUE,
+	"RLIMIT_NICE":       unix.RLIMIT_NICE,
+	"RLIMIT_NOFILE":     unix.RLIMIT_NOFILE,
+	"RLIMIT_NPROC":      unix.RLIMIT_NPROC,
+	"RLIMIT_RSS":        unix.RLIMIT_RSS,
+	"RLIMIT_RTPRIO":     unix.RLIMIT_RTPRIO,
+	"RLIMIT_RTTIME":     unix.RLIMIT_RTTIME,
+	"RLIMIT_SIGPENDING": unix.RLIMIT_SIGPENDING,
+	"RLIMIT_STACK":      unix.RLIMIT_STACK,
+}
+
+func rlimits(list []specs.POSIXRlimit) ([]configs.Rlimit, error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	exceed, err := mayExceed()
+	if err != nil {
+		return nil, err
+	}
+	var all []configs.Rlimit
+	for _, l := range list {
+		n, ok := rlimitNumbers[l.Type]
+		if !ok {
+			return nil, errs.Newf(errs.Unsupported, "limit %s: unknown", l.Type)
+		}
+		var own unix.Rlimit
+		if err := unix.Getrlimit(n, &own); err != nil {
+			return nil, fmt.Errorf("limit %s: %w", l.Type, err)
+		}
+		if l.Hard > own.Max && !exceed {
+			return nil, errs.Newf(errs.Unsupported, "limit %s: %d is above rkt's own %d, which takes CAP_SYS_RESOURCE", l.Type, l.Hard, own.Max)
+		}
+		if l.Soft > l.Hard {
+			return nil, errs.Newf(errs.Usage, "limit %s: soft limit %d is above the hard limit %d", l.Type, l.Soft, l.Hard)
+		}
+		all = append(all, configs.Rlimit{Type: n, Soft: l.Soft, Hard: l.Hard})
+	}
+	return all, nil
+}
+
+// rlimitsOf are the limits a process has now, lowered to what this process may
+// set.
+func rlimitsOf(pid int) ([]configs.Rlimit, error) {
+	exceed, err := mayExceed()
+	if err != nil {
+		return nil, err
+	}
+	var all []configs.Rlimit
+	for name, n := range rlimitNumbers {
+		var now, own unix.Rlimit
+		if err := unix.Prlimit(pid, n, nil, &now); err != nil {
+			return nil, fmt.Errorf("limit %s: %w", name, err)
+		}
+		if err := unix.Getrlimit(n, &own); err != nil {
+			return nil, fmt.Errorf("limit %s: %w", name, err)
+		}
+		if !exceed {
+			now.Max = min(now.Max, own.Max)
+			now.Cur = min(now.Cur, now.Max)
+		}
+		all = append(all, configs.Rlimit{Type: n, Soft: now.Cur, Hard: now.Max})
+	}
+	return all, nil
+}
+
+func oomScoreAdj(want *int) (*int, error) {
+	if want == nil {
+		return nil, nil
+	}
+	own, err := oomScoreAdjOf("self")
+	if err != nil {
+		return nil, err
+	}
+	exceed, err := mayExceed()
+	if err != nil {
+		return nil, err
+	}
+	if *want < own && !exceed {
+		return nil, errs.Newf(errs.Unsupported, "oom_score_adj: %d is below rkt's own %d, which takes CAP_SYS_RESOURCE", *want, own)
+	}
+	return want, nil
+}
+
+func oomScoreAdjOf(pid string) (int, error) {
+	data, err := os.ReadFile("/proc/" + pid + "/oom_score_adj")
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(string(data)))
+}

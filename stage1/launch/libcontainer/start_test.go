@@ -1,0 +1,98 @@
+package libcontainer
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt-pods/rkt/stage1/launch"
+)
+
+func TestExitCodes(t *testing.T) {
+	p := newPod(t)
+	for _, code := range []int{0, 1, 125, 126, 127, 254, 255} {
+		r, err := p.run(p.app("/bin/sh", "-c", "echo out; echo err >&2; exit "+strconv.Itoa(code)))
+		p.must(err)
+		if !r.exit.Status.Exited() || r.exit.Status.ExitStatus() != code {
+			t.Errorf("exit %d: %v", code, r)
+		}
+		if r.stdout != "out\n" || r.stderr != "err\n" {
+			t.Errorf("exit %d: %v", code, r)
+		}
+		if r.exit.OOMKilled || r.exit.CPU <= 0 {
+			t.Errorf("exit %d: usage %+v", code, r.exit)
+		}
+	}
+	for _, sig := range []unix.Signal{unix.SIGKILL, unix.SIGSEGV, unix.SIGTERM} {
+		r, err := p.run(p.app("/bin/sh", "-c", "kill -"+strconv.Itoa(int(sig))+" $$"))
+		p.must(err)
+		if !r.exit.Status.Signaled() || r.exit.Status.Signal() != sig {
+			t.Errorf("signal %d: %v", sig, r)
+		}
+	}
+}
+
+func TestProgramErrors(t *testing.T) {
+	p := newPod(t)
+	write := func(name, text string, mode os.FileMode) {
+		p.must(os.WriteFile(filepath.Join(p.rootfs, name), []byte(text), mode))
+	}
+	write("bin/plain", "#!/bin/sh\n", 0o644)
+	write("bin/garbage", "\x00\x01garbage", 0o755)
+	write("bin/lost", "#!/bin/nosuch\n", 0o755)
+	for _, c := range []struct {
+		argv0 string
+		code  int
+		text  string
+	}{
+		{"/bin/nosuch", 127, "app web: program /bin/nosuch: no such file or directory"},
+		{"nosuch", 127, "app web: program nosuch: executable file not found in $PATH"},
+		{"/bin/plain", 126, "app web: program /bin/plain: permission denied"},
+		{"/bin", 126, "app web: program /bin: is a directory"},
+		// These get past every look-up: only execve(2) finds out.
+		{"/bin/garbage", 126, "app web: program /bin/garbage: exec format error"},
+		{"/bin/lost", 127, "app web: program /bin/lost: no such file or directory"},
+	} {
+		r, err := p.run(p.app(c.argv0))
+		var start *launch.StartError
+		if !errors.As(err, &start) || start.ExitCode != c.code || err.Error() != c.text {
+			t.Errorf("%s: %v (want %d, %q)", c.argv0, err, c.code, c.text)
+		}
+		if r.stdout+r.stderr != "" {
+			t.Errorf("%s: written to the app's streams: %v", c.argv0, r)
+		}
+		p.checkClean()
+	}
+}
+
+func TestSetupErrors(t *testing.T) {
+	p := newPod(t)
+	for name, c := range map[string]struct {
+		change func(*launch.App)
+		text   string
+	}{
+		"volume": {func(a *launch.App) {
+			a.Mounts[0].Type, a.Mounts[0].Source, a.Mounts[0].Options = "bind", "/nosuch/volume", nil
+			a.Mounts[0].Target = "/data"
+		}, "/nosuch/volume"},
+		"capability": {func(a *launch.App) { a.Capabilities = []string{"CAP_NOSUCH"} },
+			"set up app web: capability CAP_NOSUCH: unknown to this kernel"},
+		"user": {func(a *launch.App) { a.UID = -1 }, "set up app web: user -1, group 0: not resolved"},
+		"folder": {func(a *launch.App) { a.Cwd = "/bin/busybox/x" },
+			"set up app web: mkdir /bin/busybox: not a directory"},
+	} {
+		app := p.app("/bin/true")
+		c.change(&app)
+		_, err := p.run(app)
+		var start *launch.StartError
+		if err == nil || errors.As(err, &start) || !strings.Contains(err.Error(), c.text) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v", name, err)
+		}
+		p.checkClean()
+	}
+}
