@@ -3,6 +3,7 @@ package libcontainer
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -42,7 +43,26 @@ func named(app string, argv []string, err error) error {
 	for _, word := range []string{"error ", "failed to ", "unable to "} {
 		text = strings.TrimPrefix(text, word)
 	}
+	text = mountError(text)
 	return &setupError{text: fmt.Sprintf("set up app %s: %s", app, text), err: err}
+}
+
+var mountText = regexp.MustCompile(`^mounting ("[^"]*") to rootfs at ("[^"]*"): (.*)$`)
+
+// mountError leaves of a failed mount's chain the two ends.
+func mountError(text string) string {
+	m := mountText.FindStringSubmatch(text)
+	if m == nil {
+		return text
+	}
+	source, serr := strconv.Unquote(m[1])
+	target, terr := strconv.Unquote(m[2])
+	if serr != nil || terr != nil {
+		return text
+	}
+	chain := strings.Split(m[3], ": ")
+	from := max(0, len(chain)-2)
+	return fmt.Sprintf("mount %s at %s: %s", source, target, strings.Join(chain[from:], ": "))
 }
 
 // setupError shows one line and keeps the error below for its class and hints.

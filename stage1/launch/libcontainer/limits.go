@@ -111,29 +111,83 @@ func rlimits(list []specs.POSIXRlimit) ([]configs.Rlimit, error) {
 	return all, nil
 }
 
+// limitNames are the limits as /proc/<pid>/limits names them.
+var limitNames = map[string]int{
+	"Max address space":     unix.RLIMIT_AS,
+	"Max core file size":    unix.RLIMIT_CORE,
+	"Max cpu time":          unix.RLIMIT_CPU,
+	"Max data size":         unix.RLIMIT_DATA,
+	"Max file size":         unix.RLIMIT_FSIZE,
+	"Max file locks":        unix.RLIMIT_LOCKS,
+	"Max locked memory":     unix.RLIMIT_MEMLOCK,
+	"Max msgqueue size":     unix.RLIMIT_MSGQUEUE,
+	"Max nice priority":     unix.RLIMIT_NICE,
+	"Max open files":        unix.RLIMIT_NOFILE,
+	"Max processes":         unix.RLIMIT_NPROC,
+	"Max resident set":      unix.RLIMIT_RSS,
+	"Max realtime priority": unix.RLIMIT_RTPRIO,
+	"Max realtime timeout":  unix.RLIMIT_RTTIME,
+	"Max pending signals":   unix.RLIMIT_SIGPENDING,
+	"Max stack size":        unix.RLIMIT_STACK,
+}
+
 // rlimitsOf are the limits a process has now, lowered to what this process may
-// set.
+// set. prlimit(2) would need CAP_SYS_RESOURCE to tell another user's.
 func rlimitsOf(pid int) ([]configs.Rlimit, error) {
 	exceed, err := mayExceed()
 	if err != nil {
 		return nil, err
 	}
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/limits")
+	if err != nil {
+		return nil, err
+	}
 	var all []configs.Rlimit
-	for name, n := range rlimitNumbers {
-		var now, own unix.Rlimit
-		if err := unix.Prlimit(pid, n, nil, &now); err != nil {
-			return nil, fmt.Errorf("limit %s: %w", name, err)
-		}
-		if err := unix.Getrlimit(n, &own); err != nil {
-			return nil, fmt.Errorf("limit %s: %w", name, err)
+	for line := range strings.Lines(string(data)) {
+		now, ok := parseLimit(line)
+		if !ok {
+			continue
 		}
 		if !exceed {
-			now.Max = min(now.Max, own.Max)
-			now.Cur = min(now.Cur, now.Max)
+			var own unix.Rlimit
+			if err := unix.Getrlimit(now.Type, &own); err != nil {
+				return nil, fmt.Errorf("limits: %w", err)
+			}
+			now.Hard = min(now.Hard, own.Max)
+			now.Soft = min(now.Soft, now.Hard)
 		}
-		all = append(all, configs.Rlimit{Type: n, Soft: now.Cur, Hard: now.Max})
+		all = append(all, now)
+	}
+	if len(all) != len(limitNames) {
+		return nil, errs.Newf(errs.Internal, "limits of process %d: %d understood, not %d", pid, len(all), len(limitNames))
 	}
 	return all, nil
+}
+
+// parseLimit reads one line: a name of several words, then soft and hard limit.
+func parseLimit(line string) (configs.Rlimit, bool) {
+	for name, n := range limitNames {
+		rest, ok := strings.CutPrefix(line, name+" ")
+		if !ok {
+			continue
+		}
+		f := strings.Fields(rest)
+		if len(f) < 2 {
+			return configs.Rlimit{}, false
+		}
+		soft, ok1 := limitValue(f[0])
+		hard, ok2 := limitValue(f[1])
+		return configs.Rlimit{Type: n, Soft: soft, Hard: hard}, ok1 && ok2
+	}
+	return configs.Rlimit{}, false
+}
+
+func limitValue(s string) (uint64, bool) {
+	if s == "unlimited" {
+		return unix.RLIM_INFINITY, true
+	}
+	n, err := strconv.ParseUint(s, 10, 64)
+	return n, err == nil
 }
 
 func oomScoreAdj(want *int) (*int, error) {
