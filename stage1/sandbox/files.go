@@ -1,0 +1,91 @@
+package sandbox
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/fault"
+	"github.com/rkt-pods/rkt/stage1/plan"
+)
+
+// writeFiles writes the generated files, which the apps of the pod share.
+func (p *Pod) writeFiles() error {
+	for _, f := range p.plan.Files {
+		if f.Source != "" {
+			continue
+		}
+		if err := fault.Step("sandbox.write"); err != nil {
+			return err
+		}
+		name := p.etcFile(f)
+		if err := os.WriteFile(name, []byte(f.Content), 0o644); err != nil {
+			return err
+		}
+		// The umask is the caller's.
+		if err := os.Chmod(name, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Pod) etcFile(f plan.File) string { return filepath.Join(p.base, etcDir, path.Base(f.Target)) }
+
+// file mounts a generated file, or one of the host's, read-only then. A
+// volume at the very place has the last word.
+func (m *mounter) file(f plan.File) error {
+	if f.IfMissing && m.provided(f.Target) {
+		return nil
+	}
+	target, err := m.root.ensure(f.Target, false, func(mnt uint64) bool { return m.makeIn[mnt] })
+	if errs.Is(err, errs.NotFound) {
+		// A volume of the host lies at /etc; nothing is made in it.
+		m.note("%s is not there: the volume it would be in has none", f.Target)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(target)
+	place, err := m.root.place(target)
+	if err != nil {
+		return err
+	}
+	if _, volume := m.taken[place]; volume {
+		return nil
+	}
+	source := f.Source
+	if source == "" {
+		source = m.pod.etcFile(f)
+	}
+	tree, err := cloneTree(unix.AT_FDCWD, source, false)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(tree)
+	if f.Source != "" {
+		if err := readOnly(tree, false); err != nil {
+			return err
+		}
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(target, &st); err != nil {
+		return fmt.Errorf("stat: %w", err)
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return errs.Newf(errs.Usage, "the image has a folder there")
+	}
+	return moveTo(tree, target)
+}
+
+// provided says whether the rootfs has its own. An empty file counts as none:
+// image builders leave those behind where they mounted theirs.
+func (m *mounter) provided(target string) bool {
+	st, err := m.root.stat(target)
+	return err == nil && (st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size > 0)
+}

@@ -1,0 +1,66 @@
+package sandbox
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"github.com/moby/sys/capability"
+
+	"github.com/rkt-pods/rkt/stage1/plan"
+)
+
+// HostFacts is what plan.Compile wants to know of this host and process.
+func HostFacts() (plan.Host, error) {
+	host := plan.Host{Arch: runtime.GOARCH, MachineHosts: exists("/etc/hosts"), ResolvConf: exists("/etc/resolv.conf")}
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return host, fmt.Errorf("facts of the host: %w", err)
+	}
+	// What is in the bounding set but not permitted can't be given either:
+	// the start of an app that wants it fails.
+	mask, err := capMask(string(status), "CapBnd:", "CapPrm:")
+	if err != nil {
+		return host, fmt.Errorf("facts of the host: %w", err)
+	}
+	for _, c := range capability.ListKnown() {
+		if mask&(1<<uint(c)) != 0 {
+			host.Bounding = append(host.Bounding, "CAP_"+strings.ToUpper(c.String()))
+		}
+	}
+	effective, err := capMask(string(status), "CapEff:")
+	if err != nil {
+		return host, fmt.Errorf("facts of the host: %w", err)
+	}
+	host.SysResource = effective&(1<<uint(capability.CAP_SYS_RESOURCE)) != 0
+	score, err := os.ReadFile("/proc/self/oom_score_adj")
+	if err != nil {
+		return host, fmt.Errorf("facts of the host: %w", err)
+	}
+	host.OOMScoreAdj, err = strconv.Atoi(strings.TrimSpace(string(score)))
+	return host, err
+}
+
+func capMask(status string, names ...string) (uint64, error) {
+	mask := ^uint64(0)
+	for _, name := range names {
+		_, rest, ok := strings.Cut(status, "\n"+name)
+		if !ok {
+			return 0, fmt.Errorf("/proc/self/status: no %s", name)
+		}
+		line, _, _ := strings.Cut(rest, "\n")
+		n, err := strconv.ParseUint(strings.TrimSpace(line), 16, 64)
+		if err != nil {
+			return 0, fmt.Errorf("/proc/self/status: %s %w", name, err)
+		}
+		mask &= n
+	}
+	return mask, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}

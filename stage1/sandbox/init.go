@@ -1,0 +1,289 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/fault"
+	"github.com/rkt-pods/rkt/pkg/proc"
+	"github.com/rkt-pods/rkt/stage1/launch"
+)
+
+// The words of pod init's protocol; stage1/podinit/podinit.c draws it.
+const (
+	initReady  = "R"
+	initGo     = "G"
+	initJailed = "K"
+	initError  = 'E'
+)
+
+// podInit is PID 1 of the pod, seen from the supervisor.
+type podInit struct {
+	id     proc.ID
+	pidfd  int
+	ns     launch.Namespaces
+	exited chan struct{}
+	once   sync.Once
+}
+
+// StartInit makes the pod's namespaces and starts pod init in them, in the
+// caller's cgroup. It must be called on the process's main thread, locked to
+// its goroutine: the death signal that pod init asks for comes when the
+// *thread* that made it ends, and only the main thread lives as long as the
+// process.
+func (p *Pod) StartInit(ctx context.Context) (err error) {
+	if p.init != nil {
+		return errs.Newf(errs.Internal, "pod init: started twice")
+	}
+	if unix.Gettid() != os.Getpid() {
+		return errs.Newf(errs.Internal, "pod init: not started from the main thread")
+	}
+	exe, err := sealedCopy(p.program)
+	if err != nil {
+		return fmt.Errorf("pod init: %w", err)
+	}
+	defer unix.Close(exe)
+	control, remote, err := controlPair()
+	if err != nil {
+		return fmt.Errorf("pod init: %w", err)
+	}
+	defer control.Close()
+	defer remote.Close()
+	fd, err := unix.PidfdOpen(os.Getpid(), 0)
+	if err != nil {
+		return fmt.Errorf("pod init: pidfd: %w", err)
+	}
+	self := os.NewFile(uintptr(fd), "pidfd")
+	defer self.Close()
+
+	if err := fault.Step("sandbox.startinit"); err != nil {
+		return err
+	}
+	in := &podInit{pidfd: -1, ns: launch.Namespaces{PID: -1, Net: -1, IPC: -1, UTS: -1}, exited: make(chan struct{})}
+	cmd := p.initCommand(exe, remote, self, &in.pidfd)
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("pod init: %w", err)
+	}
+	go func() {
+		// How it ended tells nothing: it is killed in the end, and what it
+		// has to say it said over the socket.
+		_ = cmd.Wait()
+		close(in.exited)
+	}()
+	// Only its own copy may keep the socket open, or its death would not be
+	// the end of the file here.
+	remote.Close()
+	p.init = in
+	defer func() {
+		if err != nil {
+			_ = p.KillInit()
+			<-in.exited
+			in.close()
+			p.init = nil
+		}
+	}()
+	if in.id, err = proc.Of(cmd.Process.Pid); err != nil {
+		return fmt.Errorf("pod init: %w", err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = control.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if err := in.handshake(control, p.plan.HostNet); err != nil {
+		if ctx.Err() != nil {
+			err = fmt.Errorf("%w: %w", err, ctx.Err())
+		}
+		return fmt.Errorf("pod init: %w", err)
+	}
+	return nil
+}
+
+func (p *Pod) initCommand(exe int, remote, self *os.File, pidfd *int) *exec.Cmd {
+	flags := uintptr(unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWNS)
+	net := "host"
+	if !p.plan.HostNet {
+		flags |= unix.CLONE_NEWNET
+		net = "own"
+	}
+	return &exec.Cmd{
+		Path: fdPath(exe), Args: []string{"podinit", p.plan.Hostname, net}, Env: []string{}, Dir: "/",
+		ExtraFiles:  []*os.File{remote, self},
+		SysProcAttr: &syscall.SysProcAttr{Cloneflags: flags, PidFD: pidfd},
+	}
+}
+
+// handshake opens the namespaces between the two halves of pod init's set-up:
+// once it is jailed, not even root may look into it.
+func (in *podInit) handshake(control *os.File, hostNet bool) error {
+	if err := expect(control, initReady); err != nil {
+		return err
+	}
+	open := func(kind string, dst *int) (err error) {
+		path := fmt.Sprintf("/proc/%d/ns/%s", in.id.PID, kind)
+		if *dst, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+			return fmt.Errorf("open %s: %w", path, err)
+		}
+		return nil
+	}
+	if err := errors.Join(open("pid", &in.ns.PID), open("ipc", &in.ns.IPC), open("uts", &in.ns.UTS)); err != nil {
+		return err
+	}
+	if !hostNet {
+		if err := open("net", &in.ns.Net); err != nil {
+			return err
+		}
+	}
+	if _, err := control.WriteString(initGo); err != nil {
+		return fmt.Errorf("let it go: %w", err)
+	}
+	return expect(control, initJailed)
+}
+
+// expect reads one message. An E carries the errno and the step that failed.
+func expect(control *os.File, want string) error {
+	buf := make([]byte, 128)
+	n, err := control.Read(buf)
+	msg := string(buf[:n])
+	switch {
+	case n == 0:
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return errs.Newf(errs.Unavailable, "no answer")
+		}
+		return errs.Newf(errs.Internal, "ended while it was being set up")
+	case msg == want:
+		return nil
+	case msg[0] == initError:
+		digits, step, _ := strings.Cut(msg[1:], " ")
+		if errno, err := strconv.Atoi(digits); err == nil {
+			return fmt.Errorf("%s: %w", step, unix.Errno(errno))
+		}
+	}
+	return errs.Newf(errs.Internal, "answer %q not understood", msg)
+}
+
+// Namespaces are the pod's, open until Close. They are there once StartInit
+// returned.
+func (p *Pod) Namespaces() launch.Namespaces { return p.init.ns }
+
+// Init names pod init.
+func (p *Pod) Init() proc.ID { return p.init.id }
+
+// InitFD is a pidfd of pod init, open until Close.
+func (p *Pod) InitFD() int { return p.init.pidfd }
+
+// InitExited is closed when pod init has ended and is reaped, and with it
+// every process of the pod.
+func (p *Pod) InitExited() <-chan struct{} { return p.init.exited }
+
+// KillInit ends pod init and so the pod. It does not wait: the kernel holds a
+// dying PID 1 until every other process of its namespace is reaped, and the
+// apps are this process's children, so they are to be reaped before or
+// meanwhile. Then InitExited is closed.
+func (p *Pod) KillInit() error {
+	if p.init == nil {
+		return nil
+	}
+	if err := fault.Step("sandbox.killinit"); err != nil {
+		return err
+	}
+	if err := unix.PidfdSendSignal(p.init.pidfd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("kill pod init: %w", err)
+	}
+	return nil
+}
+
+// WaitInit waits until pod init has ended after KillInit.
+func (p *Pod) WaitInit(ctx context.Context) error {
+	if p.init == nil {
+		return nil
+	}
+	select {
+	case <-p.init.exited:
+		return nil
+	case <-ctx.Done():
+		return errs.Newf(errs.Unavailable, "pod init: process %d: still there: %w", p.init.id.PID, ctx.Err())
+	}
+}
+
+func (in *podInit) close() {
+	in.once.Do(func() {
+		for _, fd := range []int{in.pidfd, in.ns.PID, in.ns.Net, in.ns.IPC, in.ns.UTS} {
+			if fd >= 0 {
+				_ = unix.Close(fd)
+			}
+		}
+	})
+}
+
+// controlPair makes the socket; the first end can be read with a deadline.
+func controlPair() (local, remote *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("socketpair: %w", err)
+	}
+	if err := unix.SetNonblock(fds[0], true); err != nil {
+		_, _ = unix.Close(fds[0]), unix.Close(fds[1])
+		return nil, nil, fmt.Errorf("socketpair: %w", err)
+	}
+	return os.NewFile(uintptr(fds[0]), "pod init"), os.NewFile(uintptr(fds[1]), "supervisor"), nil
+}
+
+// sealedCopy puts the program into a file that nobody can write to again, not
+// even one who finds it as /proc/1/exe (CVE-2019-5736).
+func sealedCopy(path string) (int, error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return -1, errs.WithHint(errs.WithClass(errs.NotFound, err), "it belongs beside stage1, in %s", filepath.Dir(path))
+	}
+	if err != nil {
+		return -1, err
+	}
+	if err := fault.Step("sandbox.seal"); err != nil {
+		return -1, err
+	}
+	// A process that is forked while the copy is open for writing would hold
+	// it, and the kernel executes nothing that someone may write to.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	rw, err := unix.MemfdCreate("podinit", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return -1, fmt.Errorf("memfd: %w", err)
+	}
+	defer unix.Close(rw)
+	for rest := data; len(rest) > 0; {
+		n, err := unix.Write(rw, rest)
+		if err != nil {
+			return -1, fmt.Errorf("memfd: %w", err)
+		}
+		rest = rest[n:]
+	}
+	if err := unix.Fchmod(rw, 0o555); err != nil {
+		return -1, fmt.Errorf("memfd: %w", err)
+	}
+	seals := unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
+	if _, err := unix.FcntlInt(uintptr(rw), unix.F_ADD_SEALS, seals); err != nil {
+		return -1, fmt.Errorf("seal memfd: %w", err)
+	}
+	ro, err := unix.Open(fdPath(rw), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("memfd: %w", err)
+	}
+	defer unix.Close(ro)
+	// The child gets its own descriptors as 3 and up before it executes this.
+	high, err := unix.FcntlInt(uintptr(ro), unix.F_DUPFD_CLOEXEC, 10)
+	if err != nil {
+		return -1, fmt.Errorf("memfd: %w", err)
+	}
+	return high, nil
+}

@@ -1,0 +1,266 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/fault"
+	"github.com/rkt-pods/rkt/stage1/launch"
+	"github.com/rkt-pods/rkt/stage1/plan"
+)
+
+// Prepare makes an app's mounted rootfs ready and returns what a launcher
+// needs, but for the fields ID, StateDir, CgroupPath and Stdio. Volumes and
+// generated files are mounted already; Mounts is left with what can only be
+// mounted inside, standard mounts above all. Notes say what the user should
+// know.
+func (p *Pod) Prepare(app plan.App, rootfs string) (launch.App, error) {
+	la, err := p.prepare(app, rootfs)
+	if err != nil {
+		return launch.App{}, errs.WithClass(errs.ClassOf(err), fmt.Errorf("app %s: %w", app.Name, err))
+	}
+	return la, nil
+}
+
+func (p *Pod) prepare(app plan.App, rootfs string) (launch.App, error) {
+	la := launch.App{App: app, RootFS: rootfs}
+	if p.init != nil {
+		la.Namespaces = p.Namespaces()
+	}
+	la.Notes, la.Env, la.Devices = slices.Clone(app.Notes), slices.Clone(app.Env), slices.Clone(app.Devices)
+	r, err := openRoot(rootfs)
+	if err != nil {
+		return la, err
+	}
+	defer r.close()
+	if err := p.seedFrom(app.Name, r); err != nil {
+		return la, err
+	}
+	m := &mounter{pod: p, root: r, app: &la, makeIn: map[uint64]bool{r.mnt: true}, taken: map[string]string{}}
+	if err := m.mountAll(app.Mounts); err != nil {
+		return la, err
+	}
+	for _, f := range p.plan.Files {
+		if err := m.file(f); err != nil {
+			return la, fmt.Errorf("%s: %w", f.Target, err)
+		}
+	}
+	if err := linkMtab(r); err != nil {
+		return la, err
+	}
+	u, err := lookupUser(r, app)
+	if err != nil {
+		return la, err
+	}
+	la.UID, la.GID, la.Gids = u.uid, u.gid, u.groups
+	la.Env = u.environment(la.Env)
+	return la, checkCwd(r, la)
+}
+
+// mounter mounts an app's volumes and files into its rootfs.
+type mounter struct {
+	pod    *Pod
+	root   *root
+	app    *launch.App
+	makeIn map[uint64]bool   // mounts in which missing targets may be made
+	taken  map[string]string // resolved target → volume
+}
+
+// mountAll goes parents first, so that a target inside another volume is
+// looked for there.
+func (m *mounter) mountAll(list []plan.Mount) error {
+	m.app.Mounts = nil
+	for _, entry := range list {
+		if entry.Volume == plan.ShmVolume {
+			entry.Source = filepath.Join(m.pod.base, shmDir)
+		}
+		if !entry.VolumeEntry {
+			m.app.Mounts = append(m.app.Mounts, entry)
+			continue
+		}
+		v := m.pod.volumes[entry.Volume]
+		if v == nil {
+			return errs.Newf(errs.Internal, "volume %s: not in the pod", entry.Volume)
+		}
+		if err := m.volume(v, entry, list); err != nil {
+			return errs.WithClass(errs.ClassOf(err), fmt.Errorf("volume %s at %s: %w", entry.Volume, entry.Target, err))
+		}
+	}
+	slices.SortStableFunc(m.app.Mounts, func(a, b plan.Mount) int {
+		return slices.Compare(strings.Split(a.Target, "/"), strings.Split(b.Target, "/"))
+	})
+	return nil
+}
+
+func (m *mounter) volume(v *volume, entry plan.Mount, list []plan.Mount) error {
+	if v.dev != nil {
+		d := *v.dev
+		d.Path, d.Access = entry.Target, "rw"
+		if entry.ReadOnly {
+			d.Access = "r"
+		}
+		m.app.Devices = append(m.app.Devices, d)
+	}
+	if insideStandard(entry.Target, list) {
+		// What is there now will be hidden: only the launcher, which mounts
+		// that, can mount this.
+		m.leave(v, entry, entry.Target)
+		return nil
+	}
+	target, err := m.target(entry.Target, v.dir, v.SeedApp == "")
+	if err != nil {
+		return err
+	}
+	defer unix.Close(target)
+	place, err := m.root.place(target)
+	if err != nil {
+		return err
+	}
+	// Symlinks in the image may have led anywhere in it.
+	if err := plan.CheckTarget(place); err != nil {
+		return err
+	}
+	if other, twice := m.taken[place]; twice {
+		return errs.Newf(errs.Usage, "it is %s, where volume %s is already", place, other)
+	}
+	m.taken[place] = entry.Volume
+	if insideStandard(place, list) {
+		m.leave(v, entry, place)
+		return nil
+	}
+	id, err := v.mountAt(target, entry)
+	if err == nil && v.Source == "" && !entry.ReadOnly {
+		m.makeIn[id] = true
+	}
+	return err
+}
+
+// leave has the launcher mount the volume.
+func (m *mounter) leave(v *volume, entry plan.Mount, target string) {
+	entry.Source, entry.Target, entry.CreateAs = v.path, target, "file"
+	if v.dir {
+		entry.CreateAs = "dir"
+	}
+	m.app.Mounts = append(m.app.Mounts, entry)
+}
+
+// insideStandard says whether a mount that the launcher makes covers the path.
+func insideStandard(target string, list []plan.Mount) bool {
+	return slices.ContainsFunc(list, func(s plan.Mount) bool {
+		return !s.VolumeEntry && plan.Below(target, s.Target)
+	})
+}
+
+// target opens the mount target. A file in the image where a folder is to be
+// mounted gives way.
+func (m *mounter) target(name string, dir, warn bool) (int, error) {
+	mayMake := func(mnt uint64) bool { return m.makeIn[mnt] }
+	fd, err := m.root.ensure(name, dir, mayMake)
+	if err != nil {
+		return -1, err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		_ = unix.Close(fd)
+		return -1, fmt.Errorf("stat: %w", err)
+	}
+	switch isDir := st.Mode&unix.S_IFMT == unix.S_IFDIR; {
+	case dir && !isDir:
+		err = m.replace(fd)
+		_ = unix.Close(fd)
+		if err != nil {
+			return -1, err
+		}
+		m.note("the image has a file at %s; a folder takes its place for the volume", name)
+		return m.root.ensure(name, true, mayMake)
+	case !dir && isDir:
+		_ = unix.Close(fd)
+		return -1, errs.Newf(errs.Usage, "the source is a file, the target a folder")
+	case dir && warn && !emptyDir(fd):
+		m.note("what the image has at %s is hidden by a volume", name)
+	}
+	return fd, nil
+}
+
+// replace removes the file at a descriptor, if it is the image's own.
+func (m *mounter) replace(fd int) error {
+	place, err := m.root.place(fd)
+	if err != nil {
+		return err
+	}
+	parent, err := m.root.openPlain(path.Dir(place), unix.O_DIRECTORY)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(parent)
+	if id, err := mountID(parent); err != nil || !m.makeIn[id] {
+		return errors.Join(err, errs.Newf(errs.Usage, "the source is a folder, the target a file of another volume"))
+	}
+	if err := fault.Step("rootfs.unlink"); err != nil {
+		return err
+	}
+	if err := unix.Unlinkat(parent, path.Base(place), 0); err != nil {
+		return &fs.PathError{Op: "unlink", Path: place, Err: err}
+	}
+	return nil
+}
+
+func (m *mounter) note(format string, args ...any) {
+	m.app.Notes = append(m.app.Notes, fmt.Sprintf(format, args...))
+}
+
+func emptyDir(fd int) bool {
+	f, err := os.Open(fdPath(fd))
+	if err != nil {
+		return true
+	}
+	defer f.Close()
+	names, _ := f.Readdirnames(1)
+	return len(names) == 0
+}
+
+// linkMtab: programs from before /proc/self/mounts read /etc/mtab.
+func linkMtab(r *root) error {
+	etc, err := r.open("/etc", unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return nil // an image without /etc has no use for it either
+	}
+	defer unix.Close(etc)
+	if id, err := mountID(etc); err != nil || id != r.mnt {
+		return err
+	}
+	if err := fault.Step("rootfs.symlink"); err != nil {
+		return err
+	}
+	err = unix.Symlinkat("../proc/self/mounts", etc, "mtab")
+	if err != nil && !errors.Is(err, unix.EEXIST) {
+		return &fs.PathError{Op: "symlink", Path: "/etc/mtab", Err: err}
+	}
+	return nil
+}
+
+// checkCwd refuses a working directory that is missing: it is never made.
+func checkCwd(r *root, la launch.App) error {
+	if insideStandard(path.Clean(la.Cwd), la.Mounts) {
+		return nil
+	}
+	fd, err := r.open(la.Cwd, unix.O_PATH|unix.O_DIRECTORY)
+	switch {
+	case err == nil:
+		return unix.Close(fd)
+	case errors.Is(err, fs.ErrNotExist):
+		return errs.Newf(errs.NotFound, "working directory %s: not in the rootfs", la.Cwd)
+	case errors.Is(err, unix.ENOTDIR):
+		return errs.Newf(errs.Usage, "working directory %s: not a folder", la.Cwd)
+	}
+	return fmt.Errorf("working directory: %w", err)
+}
