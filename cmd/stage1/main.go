@@ -1,0 +1,149 @@
+// Command stage1 isolates and supervises a pod. It is started by rkt through
+// the words of pkg/abi and is of no use by hand:
+//
+//	stage1 run …       becomes the pod's supervisor
+//	stage1 enter …     runs a program inside a running app
+//	stage1 stop …      asks the supervisor to stop the pod
+//	stage1 version     prints what this stage1 can, as JSON
+//	stage1 init        libcontainer's half of a start; started by stage1 itself
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt-pods/rkt/pkg/abi"
+	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/lock"
+	"github.com/rkt-pods/rkt/pkg/poddir"
+	"github.com/rkt-pods/rkt/pkg/version"
+	"github.com/rkt-pods/rkt/stage1/launch"
+	"github.com/rkt-pods/rkt/stage1/launch/libcontainer"
+	_ "github.com/rkt-pods/rkt/stage1/sandbox/unshare" // a mount namespace before the runtime starts
+	"github.com/rkt-pods/rkt/stage1/supervise"
+)
+
+// codeError is the exit code of all of rkt's own errors.
+const codeError = 254
+
+func init() {
+	libcontainer.InitMain()
+	// Pod init's death signal comes when the thread that made it ends: only
+	// the main thread lives as long as the process. Only in init() is the
+	// main goroutine sure to be on it.
+	runtime.LockOSThread()
+}
+
+func main() {
+	os.Exit(dispatch(context.Background(), os.Args[1:]))
+}
+
+// dispatch runs the command and returns the exit code.
+func dispatch(ctx context.Context, args []string) int {
+	if len(args) == 0 {
+		report("stage1", errs.Newf(errs.Usage, "no command"))
+		return codeError
+	}
+	name, code, err := args[0], 0, error(nil)
+	switch name {
+	case abi.CmdRun:
+		code, err = run(ctx, args[1:])
+	case abi.CmdEnter:
+		code, err = enter(ctx, args[1:])
+	case abi.CmdStop:
+		err = stop(ctx, args[1:])
+	case abi.CmdVersion:
+		err = json.NewEncoder(os.Stdout).Encode(about())
+	default:
+		name, err = "stage1", errs.Newf(errs.Usage, "command %q: unknown", name)
+	}
+	if err != nil {
+		report(name, err)
+		if code == 0 {
+			code = codeError
+		}
+	}
+	return code
+}
+
+// report prints an error the way rkt does, whose command it was for the user.
+func report(name string, err error) {
+	fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+	for _, hint := range errs.Hints(err) {
+		fmt.Fprintf(os.Stderr, "%s: hint: %s\n", name, hint)
+	}
+}
+
+func environment(name string) supervise.Env {
+	return supervise.Env{
+		Launcher: libcontainer.New(libcontainer.Options{}),
+		Stdin:    os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Notify: func(err error) { report(name, err) },
+	}
+}
+
+func run(ctx context.Context, args []string) (int, error) {
+	r, err := abi.ParseRun(args)
+	if err != nil {
+		return 0, err
+	}
+	l, err := lock.Inherit(r.LockFD, poddir.Dir(r.PodDir).Lock())
+	if err != nil {
+		return 0, err
+	}
+	// The lock says that the pod runs until this process ends.
+	defer runtime.KeepAlive(l)
+	code, err := supervise.Run(ctx, r, environment(abi.CmdRun))
+	if len(r.Then) == 0 {
+		return code, err
+	}
+	if err != nil {
+		report(abi.CmdRun, err)
+	}
+	return code, then(l, r.Then, code)
+}
+
+// then becomes the program that was asked for, which takes the lock over.
+func then(l *lock.Lock, argv []string, code int) error {
+	if err := l.KeepOnExec(); err != nil {
+		return fmt.Errorf("keep the lock: %w", err)
+	}
+	argv = append(argv, strconv.Itoa(code))
+	return fmt.Errorf("%s: %w", argv[0], unix.Exec(argv[0], argv, os.Environ()))
+}
+
+func enter(ctx context.Context, args []string) (int, error) {
+	e, err := abi.ParseEnter(args)
+	if err != nil {
+		return 0, err
+	}
+	code, err := supervise.Enter(ctx, e, environment(abi.CmdEnter))
+	if s, ok := errors.AsType[*launch.StartError](err); ok {
+		code = s.ExitCode
+	}
+	return code, err
+}
+
+func stop(ctx context.Context, args []string) error {
+	s, err := abi.ParseStop(args)
+	if err != nil {
+		return err
+	}
+	return supervise.Stop(ctx, s)
+}
+
+func about() abi.Version {
+	return abi.Version{
+		Interface: abi.InterfaceVersion, Flavour: "namespaces", Version: version.Version,
+		Features: []string{
+			abi.FeatureDiesWithSupervisor, abi.FeatureEnter, abi.FeatureStop, abi.FeatureInteractive,
+		},
+	}
+}

@@ -1,0 +1,287 @@
+package supervise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/rkt-pods/rkt/pkg/appc"
+	"github.com/rkt-pods/rkt/pkg/crilog"
+	"github.com/rkt-pods/rkt/pkg/lifecycle"
+	"github.com/rkt-pods/rkt/pkg/poddir"
+	"github.com/rkt-pods/rkt/stage1/launch"
+	"github.com/rkt-pods/rkt/stage1/plan"
+)
+
+// preStartTimeout ends a pre-start handler that hangs. A post-stop handler has
+// as long as the app had for its stop.
+const preStartTimeout = 5 * time.Minute
+
+// app is one execution of an app. Its goroutine, live, tells the event loop
+// what happens; the fields that both use are set before it starts.
+type app struct {
+	plan    plan.App
+	attempt poddir.AttemptDir
+	id      string
+	stdin   *os.File // nil means /dev/null
+	tty     *terminal
+	prefix  []byte
+	pod     *pod
+
+	rootfs chan mounted // the one result of mounting it
+	log    *crilog.Writer
+	abort  context.CancelFunc // gives up the start; set by the event loop
+
+	process launch.Process // set by the event loop from the event
+}
+
+// mounted is what became of the app's root file system.
+type mounted struct {
+	path string
+	err  error
+}
+
+// live runs the app from start to end and sends one event of each.
+func (a *app) live(ctx context.Context) {
+	defer a.closeLog()
+	base, started, err := a.start(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			a.report(err)
+		}
+		a.pod.send(happened{
+			event: a.startFailed(err), at: time.Now(), app: a.plan.Name, notes: base.Notes,
+		})
+		return
+	}
+	a.pod.send(happened{
+		event: lifecycle.AppStarted{App: a.plan.Name}, at: time.Now(),
+		app: a.plan.Name, process: started.process, notes: base.Notes,
+	})
+	usage, err := started.process.Wait()
+	end, exit := time.Now(), exitOf(usage)
+	if err != nil {
+		// Nobody knows how it ended: surely not well.
+		exit = lifecycle.Exit{Code: lifecycle.CodeSetup}
+		a.report(err)
+	}
+	if err := started.end(); err != nil {
+		a.report(err)
+	}
+	a.tty.leave()
+	a.postStop(base)
+	a.pod.send(happened{
+		event: lifecycle.AppExited{App: a.plan.Name, Exit: exit}, at: end,
+		app: a.plan.Name, usage: &usage,
+	})
+}
+
+func (a *app) report(err error) {
+	a.pod.report(fmt.Errorf("app %s: %w", a.plan.Name, err))
+}
+
+// running is a process of the app with what carries its output.
+type running struct {
+	process launch.Process
+	stdio   *stdio
+}
+
+// end kills what the process left in its cgroup and returns once its output is
+// in the log. The kill comes first: a left process would keep the pipes open.
+func (r *running) end() error {
+	err := r.process.Destroy()
+	r.stdio.finish()
+	return err
+}
+
+// start takes the app to the point where its program runs. What it returns
+// first is the app as any other process of it is to be launched.
+func (a *app) start(ctx context.Context) (launch.App, *running, error) {
+	m := <-a.rootfs
+	if m.err != nil {
+		return launch.App{}, nil, m.err
+	}
+	var err error
+	if a.log, err = crilog.Create(a.attempt.Log(), crilog.Options{}); err != nil {
+		return launch.App{}, nil, fmt.Errorf("log: %w", err)
+	}
+	la, err := a.pod.box.resolve(a.plan, m.path)
+	if err != nil {
+		return la, nil, err
+	}
+	for _, note := range la.Notes {
+		a.report(errors.New(note))
+	}
+	la.ID = a.id
+	la.StateDir = filepath.Join(a.pod.runDir, poddir.LaunchDir)
+	la.CgroupPath = a.pod.groups.path(a.plan.Name)
+	if err := a.preStart(ctx, la); err != nil {
+		a.postStop(la)
+		return la, nil, err
+	}
+	r, err := a.run(ctx, la, a.stdin, a.tty)
+	if err != nil && len(a.plan.PreStart) > 0 {
+		a.postStop(la)
+	}
+	return la, r, err
+}
+
+// run starts one process of the app with pipes, or a pty, of its own.
+func (a *app) run(ctx context.Context, la launch.App, stdin *os.File, tty *terminal) (*running, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	var io *stdio
+	var err error
+	if tty != nil {
+		la.Stdio.TTY = true
+		la.Stdio.Width, la.Stdio.Height = tty.size()
+		io = &stdio{log: a.log}
+	} else {
+		if io, err = a.pipes(&la.Stdio, la.UID, la.GID); err != nil {
+			return nil, err
+		}
+		la.Stdio.Stdin = stdin
+	}
+	p, err := a.pod.launcher.Start(ctx, la)
+	io.started()
+	if err != nil {
+		io.finish()
+		return nil, err
+	}
+	if tty != nil {
+		io.streams = append(io.streams, a.stream(crilog.Stdout, a.pod.out, p.Console()))
+		io.streams[0].pump()
+		tty.join(p.Console())
+	}
+	return &running{process: p, stdio: io}, nil
+}
+
+// pipes makes the app's output streams and starts to read them.
+func (a *app) pipes(s *launch.Stdio, uid, gid int) (*stdio, error) {
+	io := &stdio{log: a.log}
+	for _, x := range []struct {
+		name crilog.Stream
+		to   *output
+		file **os.File
+	}{{crilog.Stdout, a.pod.out, &s.Stdout}, {crilog.Stderr, a.pod.errout, &s.Stderr}} {
+		r, w, err := newPipe(uid, gid)
+		if err != nil {
+			io.finish()
+			return nil, err
+		}
+		*x.file = w
+		io.close = append(io.close, w)
+		io.streams = append(io.streams, a.stream(x.name, x.to, r))
+		io.streams[len(io.streams)-1].pump()
+	}
+	return io, nil
+}
+
+func (a *app) stream(name crilog.Stream, to *output, from *os.File) *stream {
+	return &stream{
+		name: name, log: a.log, from: from, to: &lines{to: to, prefix: a.prefix},
+		onError: func(err error) { a.pod.reportOnce("log "+a.plan.Name, fmt.Errorf("app %s: %w", a.plan.Name, err)) },
+	}
+}
+
+// handlerError is a pre-start handler that ended badly: the app's failure.
+type handlerError struct {
+	code int
+	err  error
+}
+
+func (e *handlerError) Error() string { return e.err.Error() }
+func (e *handlerError) Unwrap() error { return e.err }
+
+func (a *app) preStart(ctx context.Context, la launch.App) error {
+	if len(a.plan.PreStart) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, preStartTimeout)
+	defer cancel()
+	return a.handler(ctx, la, appc.PreStart, a.plan.PreStart)
+}
+
+// postStop runs the handler, whose failure is told but changes nothing: the
+// app has ended.
+func (a *app) postStop(la launch.App) {
+	if len(a.plan.PostStop) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(a.pod.ctx, max(a.plan.StopTimeout, time.Second))
+	defer cancel()
+	if err := a.handler(ctx, la, appc.PostStop, a.plan.PostStop); err != nil {
+		a.report(err)
+	}
+}
+
+// handler runs an event handler of the appc specification: root, in the app's
+// root file system, with the app's isolation.
+func (a *app) handler(ctx context.Context, la launch.App, kind string, argv []string) error {
+	la.ID, la.Argv = a.id+"-"+kind, argv
+	la.UID, la.GID, la.Gids = 0, 0, nil
+	la.User, la.Group, la.Groups = "0", "0", nil
+	h, err := a.run(ctx, la, nil, nil)
+	if err != nil {
+		code := lifecycle.NoCode
+		if se, ok := errors.AsType[*launch.StartError](err); ok {
+			code = se.ExitCode
+		}
+		return &handlerError{code, fmt.Errorf("%s handler: %w", kind, err)}
+	}
+	// The kill of its cgroup is enough: Wait returns then.
+	stop := context.AfterFunc(ctx, func() {
+		if err := a.pod.groups.kill(a.plan.Name); err != nil {
+			a.report(fmt.Errorf("%s handler: %w", kind, err))
+		}
+	})
+	exit, err := h.process.Wait()
+	stop()
+	if err = errors.Join(err, h.end()); err != nil {
+		return &handlerError{lifecycle.NoCode, fmt.Errorf("%s handler: %w", kind, err)}
+	}
+	x := exitOf(exit)
+	switch {
+	case ctx.Err() != nil:
+		return &handlerError{x.Code, fmt.Errorf("%s handler: %w", kind, context.Cause(ctx))}
+	case x.Signal != 0:
+		return &handlerError{x.Code, fmt.Errorf("%s handler: ended by signal %d", kind, x.Signal)}
+	case x.Code != 0:
+		return &handlerError{x.Code, fmt.Errorf("%s handler: exit code %d", kind, x.Code)}
+	}
+	return nil
+}
+
+// startFailed says what a failed start is in terms of the pod's life.
+func (a *app) startFailed(err error) lifecycle.AppStartFailed {
+	e := lifecycle.AppStartFailed{
+		App: a.plan.Name, Reason: poddir.StartFailed, Code: lifecycle.NoCode, Message: err.Error(),
+	}
+	if h, ok := errors.AsType[*handlerError](err); ok {
+		e.Reason, e.Code = poddir.PreStartFailed, h.code
+	} else if s, ok := errors.AsType[*launch.StartError](err); ok {
+		e.Code = s.ExitCode
+	}
+	return e
+}
+
+func (a *app) closeLog() {
+	if a.log != nil {
+		_ = a.log.Close() // each write has been checked
+	}
+}
+
+// exitOf translates the kernel's words.
+func exitOf(x launch.Exit) lifecycle.Exit {
+	s := x.Status
+	e := lifecycle.Exit{Code: s.ExitStatus(), CoreDumped: s.CoreDump(), OOMKilled: x.OOMKilled}
+	if s.Signaled() {
+		e.Signal = int(s.Signal())
+		e.Code = 128 + e.Signal
+	}
+	return e
+}

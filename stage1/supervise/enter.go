@@ -1,0 +1,121 @@
+package supervise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt-pods/rkt/pkg/abi"
+	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/poddir"
+	"github.com/rkt-pods/rkt/stage1/launch"
+)
+
+// Enter runs a program inside a running app, with the app's own rights and on
+// the caller's own streams, and returns its exit code. It is no child of the
+// supervisor, but in the app's cgroup: it ends with the app.
+func Enter(ctx context.Context, e abi.Enter, env Env) (int, error) {
+	id, err := runningApp(poddir.Dir(e.PodDir), e.App)
+	if err != nil {
+		return 0, err
+	}
+	// Caught before there is anybody to pass them to, so that none is lost.
+	signals := make(chan os.Signal, 64)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGHUP,
+		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH)
+	stateDir := filepath.Join(poddir.RunDir(e.StoreID, e.UUID), poddir.LaunchDir)
+	x := launch.Exec{Argv: e.Exec, Stdio: launch.Stdio{Stdin: env.Stdin, Stdout: env.Stdout, Stderr: env.Stderr}}
+	var tty *terminal
+	if e.TTY && isTerminal(env.Stdin) {
+		if tty, err = openTerminal(env.Stdin); err != nil {
+			return 0, err
+		}
+		defer tty.close()
+		x.Stdio = launch.Stdio{TTY: true}
+		x.Stdio.Width, x.Stdio.Height = tty.size()
+		if term := os.Getenv("TERM"); term != "" {
+			x.Env = []string{"TERM=" + term}
+		}
+	}
+	p, err := env.Launcher.Exec(ctx, stateDir, id, x)
+	if err != nil {
+		return 0, err
+	}
+	var s *stream
+	var out *output
+	if tty != nil {
+		out = newOutput(int(env.Stdout.Fd()))
+		s = &stream{from: p.Console(), to: &lines{to: out}}
+		s.pump()
+		tty.join(p.Console())
+	}
+	done := make(chan struct{})
+	go passSignals(signals, p, tty, done)
+	exit, err := p.Wait()
+	close(done)
+	err = errors.Join(err, p.Destroy())
+	if s != nil {
+		s.finish()
+		out.flush(ctx)
+	}
+	return exitOf(exit).Code, err
+}
+
+// passSignals hands on what the program would have got in the caller's place.
+func passSignals(signals <-chan os.Signal, p launch.Process, tty *terminal, done <-chan struct{}) {
+	// A program in our own process group gets what is typed at the terminal
+	// from the kernel.
+	group, err := unix.Getpgid(p.PID())
+	shared := err == nil && group == unix.Getpgrp()
+	for {
+		select {
+		case <-done:
+			return
+		case s := <-signals:
+			switch {
+			case s == syscall.SIGWINCH && tty != nil:
+				tty.resized()
+			case shared && (s == syscall.SIGINT || s == syscall.SIGQUIT || s == syscall.SIGWINCH):
+			default:
+				// It may have ended just now.
+				_ = p.Signal(s.(syscall.Signal))
+			}
+		}
+	}
+}
+
+// runningApp returns the launcher's name of the app's running execution.
+func runningApp(dir poddir.Dir, app string) (string, error) {
+	entries, err := os.ReadDir(dir.Apps())
+	if err != nil {
+		return "", err
+	}
+	var names []string
+	found := false
+	for _, e := range entries {
+		names = append(names, e.Name())
+		found = found || e.Name() == app
+	}
+	if !found {
+		return "", errs.WithHint(errs.Newf(errs.NotFound, "app %s: not in the pod", app),
+			"its apps are: %s", strings.Join(names, ", "))
+	}
+	s, err := dir.App(app).ReadStatus()
+	if err != nil {
+		return "", err
+	}
+	if s == nil {
+		return "", errs.Newf(errs.Unavailable, "app %s: not running: %s", app, poddir.Waiting)
+	}
+	if s.State != poddir.Running && s.State != poddir.Ready {
+		return "", errs.Newf(errs.Unavailable, "app %s: not running: %s", app, s.State)
+	}
+	return fmt.Sprintf("%s-%d", app, s.Attempt), nil
+}

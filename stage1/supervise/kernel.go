@@ -1,0 +1,122 @@
+package supervise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"time"
+
+	"github.com/rkt-pods/rkt/pkg/cgroup"
+	"github.com/rkt-pods/rkt/pkg/poddir"
+	"github.com/rkt-pods/rkt/pkg/proc"
+	"github.com/rkt-pods/rkt/stage1/launch"
+	"github.com/rkt-pods/rkt/stage1/plan"
+)
+
+// emptyDeadline is how long killed processes may take to be gone.
+const emptyDeadline = 10 * time.Second
+
+// box is what of the pod exists in the kernel, apart from its cgroups.
+type box interface {
+	// startInit starts pod init; on the process's main thread, whose end
+	// would otherwise be taken for the supervisor's.
+	startInit(ctx context.Context) (proc.ID, error)
+	// prepare mounts the app's rootfs. It may run beside startInit.
+	prepare(app plan.App, attempt poddir.AttemptDir) (rootfs string, err error)
+	// resolve completes the app with what its rootfs says: user, groups,
+	// program. It comes after prepare and startInit.
+	resolve(app plan.App, rootfs string) (launch.App, error)
+	// killInit ends pod init, and with it whatever is left of the pod. The
+	// apps have been reaped before: the kernel waits for them.
+	killInit(ctx context.Context) error
+	// close unmounts everything and closes all descriptors.
+	close() error
+}
+
+// groups are the pod's cgroups.
+type groups interface {
+	create() error
+	path(app string) string // relative to each hierarchy's root
+	kill(app string) error
+	killAll() error // but the supervisor
+	waitEmpty(ctx context.Context) error
+	remove() error // after which the supervisor is where it came from
+}
+
+// podGroups are the pod's cgroups, with their record.
+type podGroups struct {
+	records *records
+	storeID string
+	rec     poddir.Cgroup
+	origin  string // where this process was before
+}
+
+func (g *podGroups) create() error {
+	rec, err := cgroup.Plan(g.storeID, g.records.dir.UUID())
+	if err != nil {
+		return err
+	}
+	if g.origin, err = cgroup.Own(); err != nil {
+		return err
+	}
+	// Intent first: a kill between the two leaves a record of nothing rather
+	// than a cgroup that nobody knows.
+	if err := g.records.cgroup(rec); err != nil {
+		return err
+	}
+	g.rec = rec
+	if err := cgroup.Create(&g.rec); err != nil {
+		return err
+	}
+	if err := g.records.cgroup(g.rec); err != nil {
+		return err
+	}
+	g.records.summary.Cgroup = cgroup.Folder(g.rec)
+	return cgroup.EnterSupervisor(g.rec)
+}
+
+func (g *podGroups) path(app string) string { return cgroup.AppPath(g.rec, app) }
+
+func (g *podGroups) kill(app string) error {
+	return g.killPath(filepath.Join(cgroup.Apps, app))
+}
+
+func (g *podGroups) killPath(rel string) error {
+	err := cgroup.KillPath(filepath.Join(cgroup.Folder(g.rec), rel))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // nothing was ever started in it
+	}
+	return err
+}
+
+func (g *podGroups) killAll() error {
+	if g.rec.Paths == nil {
+		return nil
+	}
+	return errors.Join(g.killPath(cgroup.Apps), g.killPath(cgroup.Helpers))
+}
+
+func (g *podGroups) waitEmpty(ctx context.Context) error {
+	if g.rec.Paths == nil {
+		return nil
+	}
+	for _, leaf := range []string{cgroup.Apps, cgroup.Helpers} {
+		err := cgroup.WaitPathEmpty(ctx, filepath.Join(cgroup.Folder(g.rec), leaf))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *podGroups) remove() error {
+	if g.rec.Paths == nil {
+		return nil
+	}
+	if err := cgroup.Return(g.rec, g.origin); err != nil {
+		return fmt.Errorf("leave cgroup: %w", err)
+	}
+	return cgroup.Remove(g.rec)
+}

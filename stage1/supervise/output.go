@@ -1,0 +1,202 @@
+package supervise
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// queueLimit is how far the terminal may lag behind the logs before the apps
+// are made to wait.
+const queueLimit = 256 << 10
+
+// output is one of the supervisor's own streams, which apps share. Writes are
+// taken in whole and done by one goroutine, so that a blocked terminal holds
+// up nobody who has not filled the queue. A stream that takes no more, such as
+// a closed pipe, swallows everything from then on.
+type output struct {
+	fd int
+
+	mu     sync.Mutex
+	change *sync.Cond
+	queue  []byte
+	spare  []byte
+	busy   bool // a write is under way
+	broken bool
+	closed bool
+}
+
+func newOutput(fd int) *output {
+	o := &output{fd: fd}
+	o.change = sync.NewCond(&o.mu)
+	go o.run()
+	return o
+}
+
+// outputs returns the two streams; they are one if both descriptors are the
+// same file, so that what came first goes out first.
+func outputs(stdout, stderr *os.File) (out, err *output) {
+	out = newOutput(int(stdout.Fd()))
+	a, err1 := stdout.Stat()
+	b, err2 := stderr.Stat()
+	if err1 == nil && err2 == nil && os.SameFile(a, b) {
+		return out, out
+	}
+	return out, newOutput(int(stderr.Fd()))
+}
+
+// write queues p, after waiting for room as long as hurry says no. What makes
+// it say yes must call wake.
+func (o *output) write(p []byte, hurry func() bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for !o.broken && len(o.queue) >= queueLimit && !hurry() {
+		o.change.Wait()
+	}
+	if o.broken {
+		return
+	}
+	o.queue = append(o.queue, p...)
+	o.change.Broadcast()
+}
+
+// wake lets writers that wait for room ask again whether to hurry.
+func (o *output) wake() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.change.Broadcast()
+}
+
+// giveUp drops what is queued and whatever comes.
+func (o *output) giveUp() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.broken, o.queue = true, nil
+	o.change.Broadcast()
+}
+
+// flush returns once all is written, or when ctx ends: what is left is given
+// up then.
+func (o *output) flush(ctx context.Context) {
+	stop := context.AfterFunc(ctx, o.giveUp)
+	defer stop()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for !o.broken && (o.busy || len(o.queue) > 0) {
+		o.change.Wait()
+	}
+}
+
+// close ends the goroutine once the queue is empty.
+func (o *output) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed = true
+	o.change.Broadcast()
+}
+
+func (o *output) run() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for {
+		for len(o.queue) == 0 && !o.closed {
+			o.change.Wait()
+		}
+		if len(o.queue) == 0 || o.broken {
+			if o.closed {
+				return
+			}
+			o.queue = nil
+			continue
+		}
+		p := o.queue
+		o.queue, o.busy = o.spare[:0], true
+		o.change.Broadcast()
+		o.mu.Unlock()
+		err := writeAll(o.fd, p)
+		o.mu.Lock()
+		o.spare, o.busy = p, false
+		if cap(o.spare) > 4*queueLimit {
+			o.spare = nil
+		}
+		if err != nil {
+			o.broken, o.queue = true, nil
+		}
+		o.change.Broadcast()
+	}
+}
+
+// writeAll writes to a descriptor that may be non-blocking: whoever shares the
+// terminal with rkt may have made it so.
+func writeAll(fd int, p []byte) error {
+	for len(p) > 0 {
+		n, err := unix.Write(fd, p)
+		switch {
+		case err == nil:
+			p = p[n:]
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EAGAIN):
+			fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+			if _, err := unix.Poll(fds, -1); err != nil && !errors.Is(err, unix.EINTR) {
+				return err
+			}
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// maxLine is the longest line that is kept whole behind a prefix.
+const maxLine = 1 << 20
+
+// lines passes an app's stream on. With a prefix each line gets it, and only
+// whole lines go on; without one the bytes are passed as they come.
+type lines struct {
+	to     *output
+	prefix []byte
+	rest   []byte
+	buf    []byte
+}
+
+func (l *lines) write(p []byte, hurry func() bool) {
+	if l.prefix == nil {
+		l.to.write(p, hurry)
+		return
+	}
+	l.buf = l.buf[:0]
+	for len(p) > 0 {
+		line, rest, whole := bytes.Cut(p, []byte{'\n'})
+		if !whole && len(l.rest)+len(line) < maxLine {
+			l.rest = append(l.rest, line...)
+			break
+		}
+		l.line(line)
+		p = rest
+	}
+	if len(l.buf) > 0 {
+		l.to.write(l.buf, hurry)
+	}
+}
+
+// end passes on a last line that had no newline.
+func (l *lines) end() {
+	if len(l.rest) == 0 {
+		return
+	}
+	l.buf = l.buf[:0]
+	l.line(nil)
+	l.to.write(l.buf, func() bool { return true })
+}
+
+func (l *lines) line(end []byte) {
+	l.buf = append(l.buf, l.prefix...)
+	l.buf = append(l.buf, l.rest...)
+	l.buf = append(l.buf, end...)
+	l.buf = append(l.buf, '\n')
+	l.rest = l.rest[:0]
+}

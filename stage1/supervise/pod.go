@@ -1,0 +1,290 @@
+package supervise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/lifecycle"
+	"github.com/rkt-pods/rkt/pkg/poddir"
+	"github.com/rkt-pods/rkt/stage1/launch"
+)
+
+// pod is the running pod. The event loop owns it: the apps' goroutines and the
+// control socket send what happened and touch nothing but what their types
+// say.
+type pod struct {
+	ctx      context.Context
+	runDir   string
+	records  *records
+	launcher launch.Launcher
+	box      box
+	groups   groups
+	machine  *lifecycle.Machine
+	apps     []*app
+
+	stdin       *os.File
+	out, errout *output
+	tty         *terminal   // nil unless the pod has one
+	notify      func(error) // tells the user
+
+	control  *control
+	mounting sync.WaitGroup
+
+	events  chan happened
+	signals chan os.Signal
+	calls   chan call
+	over    chan struct{} // closed when the event loop has ended
+
+	waiters []call // who asked to stop and waits for the end
+	exit    poddir.Exit
+	failed  error // the end could not be recorded
+	stopped bool  // somebody asked for the end
+
+	mu   sync.Mutex
+	once map[string]bool
+}
+
+// happened is what an app's goroutine or a timer tells the event loop.
+type happened struct {
+	event   lifecycle.Event
+	at      time.Time
+	app     string         // "" if it is not about one
+	process launch.Process // with AppStarted
+	usage   *launch.Exit   // with AppExited
+	notes   []string       // with AppStarted and AppStartFailed
+}
+
+// send hands an event to the loop; after its end nobody wants it.
+func (p *pod) send(h happened) {
+	select {
+	case p.events <- h:
+	case <-p.over:
+	}
+}
+
+func (p *pod) report(err error) { p.notify(err) }
+
+// reportOnce tells of something that may happen with each write only once.
+func (p *pod) reportOnce(key string, err error) {
+	p.mu.Lock()
+	told := p.once[key]
+	p.once[key] = true
+	p.mu.Unlock()
+	if !told {
+		p.report(err)
+	}
+}
+
+func (p *pod) find(name string) *app {
+	for _, a := range p.apps {
+		if a.plan.Name == name {
+			return a
+		}
+	}
+	return nil
+}
+
+// loop runs the pod from its first event to its recorded end.
+func (p *pod) loop(first lifecycle.Event) {
+	defer close(p.over)
+	p.handle(happened{event: first, at: time.Now()})
+	for !p.machine.Over() {
+		select {
+		case h := <-p.events:
+			p.handle(h)
+		case s := <-p.signals:
+			p.signal(s)
+		case c := <-p.calls:
+			p.call(c)
+		}
+	}
+}
+
+// handle feeds the machine and does what it says. Statuses go to the disk one
+// by one, the summary once for all that follows from one event.
+func (p *pod) handle(h happened) {
+	p.note(h)
+	for _, action := range p.machine.Handle(h.event) {
+		p.do(action, h.at)
+	}
+	if err := p.records.publish(); err != nil {
+		// Only list and status of ordinary users read it.
+		p.reportOnce("summary", fmt.Errorf("summary: %w", err))
+	}
+}
+
+// note puts down what the machine does not care for.
+func (p *pod) note(h happened) {
+	a := p.find(h.app)
+	if a == nil {
+		return
+	}
+	s := p.records.status[h.app]
+	if h.notes != nil {
+		s.Notes = h.notes
+	}
+	if h.process != nil {
+		a.process = h.process
+		p.write(a, func(s *poddir.Status) {
+			s.State, s.PID, s.StartedAt = poddir.Running, h.process.PID(), new(h.at.UTC())
+		})
+	}
+	if h.usage != nil {
+		s.Usage = poddir.Usage{CPUNs: uint64(h.usage.CPU), MemoryPeak: h.usage.MemoryPeak}
+	}
+	if a.log != nil {
+		s.LogLines, s.LogDropped = a.log.Lines()
+	}
+}
+
+// write changes a status that is not final. If that is impossible the final
+// one will be too: the pod must not go on unrecorded.
+func (p *pod) write(a *app, f func(*poddir.Status)) {
+	if err := p.records.change(a.plan.Name, f); err != nil {
+		err = fmt.Errorf("app %s: status: %w", a.plan.Name, err)
+		p.report(err)
+		// Not from here: the loop is in the middle of an event.
+		go p.send(happened{event: lifecycle.Failed{Message: err.Error()}, at: time.Now()})
+	}
+}
+
+func (p *pod) do(action lifecycle.Action, at time.Time) {
+	switch x := action.(type) {
+	case lifecycle.StartApp:
+		a := p.find(x.App)
+		p.write(a, func(s *poddir.Status) { s.State = poddir.Starting })
+		var ctx context.Context
+		ctx, a.abort = context.WithCancel(p.ctx)
+		go a.live(ctx)
+	case lifecycle.SignalApp:
+		if err := p.find(x.App).process.Signal(syscall.Signal(x.Signal)); err != nil && !gone(err) {
+			p.report(fmt.Errorf("app %s: stop signal: %w", x.App, err))
+		}
+	case lifecycle.ArmStopTimer:
+		time.AfterFunc(p.find(x.App).plan.StopTimeout, func() {
+			p.send(happened{event: lifecycle.StopTimeout{App: x.App}, at: time.Now()})
+		})
+	case lifecycle.KillApp:
+		p.find(x.App).abort()
+		if err := p.groups.kill(x.App); err != nil {
+			p.report(fmt.Errorf("app %s: kill: %w", x.App, err))
+		}
+	case lifecycle.FinishApp:
+		p.finishApp(x, at)
+	case lifecycle.EndPod:
+		p.endPod(x)
+	}
+}
+
+func (p *pod) finishApp(x lifecycle.FinishApp, at time.Time) {
+	err := p.records.change(x.App, func(s *poddir.Status) {
+		s.State, s.PID = poddir.Exited, 0
+		s.Reason, s.Message, s.FinishedAt = x.Reason, x.Message, new(at.UTC())
+		if x.Code != lifecycle.NoCode {
+			s.ExitCode = new(x.Code)
+		}
+		s.Signal, s.CoreDumped, s.OOMKilled = x.Signal, x.CoreDumped, x.OOMKilled
+	})
+	if err != nil {
+		p.failed = errors.Join(p.failed, fmt.Errorf("app %s: status: %w", x.App, err))
+	}
+}
+
+// endPod records the end, then tells those who wait for it.
+func (p *pod) endPod(x lifecycle.EndPod) {
+	p.exit = poddir.Exit{
+		Code: x.Code, Cause: x.Cause, App: x.App, Message: x.Message, FinishedAt: time.Now().UTC(),
+	}
+	if err := p.records.exit(p.exit); err != nil {
+		p.failed = errors.Join(p.failed, fmt.Errorf("pod's end: %w", err))
+	}
+	for _, c := range p.waiters {
+		c.answer <- p.answer()
+	}
+	p.waiters = nil
+}
+
+// answer is what a stop request gets once the pod has ended.
+func (p *pod) answer() reply {
+	if p.failed != nil {
+		return reply{Error: p.failed.Error()}
+	}
+	return reply{Exit: &p.exit}
+}
+
+// signal obeys a signal to the supervisor.
+func (p *pod) signal(s os.Signal) {
+	switch s {
+	case syscall.SIGTERM, syscall.SIGINT:
+		p.stop(lifecycle.StopRequested{At: time.Now()})
+	case syscall.SIGQUIT:
+		p.stop(lifecycle.KillRequested{})
+	case syscall.SIGWINCH:
+		if a := p.only(); a != nil && a.tty != nil {
+			a.tty.resized()
+			return
+		}
+		p.pass(s)
+	case syscall.SIGHUP:
+		if p.only() == nil {
+			// Nobody to pass it to, and the terminal is gone.
+			p.stop(lifecycle.StopRequested{At: time.Now()})
+			return
+		}
+		p.pass(s)
+	case syscall.SIGUSR1, syscall.SIGUSR2:
+		p.pass(s)
+	}
+}
+
+func (p *pod) stop(e lifecycle.Event) {
+	p.stopped = true
+	p.handle(happened{event: e, at: time.Now()})
+}
+
+// pass hands a signal on to the main process of a pod with one app.
+func (p *pod) pass(s os.Signal) {
+	a, number := p.only(), s.(syscall.Signal)
+	if a == nil || a.process == nil {
+		return
+	}
+	if err := a.process.Signal(number); err != nil && !gone(err) {
+		p.report(fmt.Errorf("app %s: signal %v: %w", a.plan.Name, number, err))
+	}
+}
+
+func (p *pod) only() *app {
+	if len(p.apps) != 1 {
+		return nil
+	}
+	return p.apps[0]
+}
+
+// call obeys a request from the control socket.
+func (p *pod) call(c call) {
+	switch c.Op {
+	case opStop:
+		p.waiters = append(p.waiters, c)
+		if c.Force {
+			p.stop(lifecycle.KillRequested{})
+			return
+		}
+		p.stop(lifecycle.StopRequested{At: time.Now()})
+	case opState:
+		s := p.records.public()
+		c.answer <- reply{Summary: &s}
+	default:
+		c.answer <- reply{Error: errs.Newf(errs.Usage, "operation %q: unknown", c.Op).Error()}
+	}
+}
+
+// gone says whether a signal came too late for its process.
+func gone(err error) bool {
+	return errors.Is(err, os.ErrProcessDone) || errors.Is(err, syscall.ESRCH)
+}

@@ -1,0 +1,44 @@
+package supervise
+
+import (
+	"context"
+	"errors"
+
+	"github.com/rkt-pods/rkt/pkg/poddir"
+	"github.com/rkt-pods/rkt/pkg/proc"
+	"github.com/rkt-pods/rkt/stage1/launch"
+	"github.com/rkt-pods/rkt/stage1/plan"
+	"github.com/rkt-pods/rkt/stage1/sandbox"
+)
+
+// sandboxed is the box of a real pod.
+type sandboxed struct{ pod *sandbox.Pod }
+
+func openSandbox(planned plan.Pod, r *records) (box, error) {
+	p, err := sandbox.Open(sandbox.Config{Plan: planned, Dir: r.dir, RunDir: r.runDir})
+	if err != nil {
+		return nil, err
+	}
+	return sandboxed{p}, nil
+}
+
+func (s sandboxed) startInit(ctx context.Context) (proc.ID, error) {
+	if err := s.pod.StartInit(ctx); err != nil {
+		return proc.ID{}, err
+	}
+	return s.pod.Init(), nil
+}
+
+func (s sandboxed) prepare(app plan.App, attempt poddir.AttemptDir) (string, error) {
+	return s.pod.MountRootFS(app, attempt)
+}
+
+func (s sandboxed) resolve(app plan.App, rootfs string) (launch.App, error) {
+	return s.pod.Prepare(app, rootfs)
+}
+
+func (s sandboxed) killInit(ctx context.Context) error {
+	return errors.Join(s.pod.KillInit(), s.pod.WaitInit(ctx))
+}
+
+func (s sandboxed) close() error { return s.pod.Close() }

@@ -1,0 +1,89 @@
+package supervise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt-pods/rkt/pkg/abi"
+	"github.com/rkt-pods/rkt/pkg/atomicfile"
+	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/lock"
+	"github.com/rkt-pods/rkt/pkg/poddir"
+	"github.com/rkt-pods/rkt/pkg/proc"
+)
+
+// Stop asks a pod's supervisor to stop it and returns when the supervisor is
+// gone, and with it all of the pod.
+func Stop(ctx context.Context, s abi.Stop) error {
+	dir := poddir.Dir(s.PodDir)
+	id, err := supervisorOf(dir)
+	if err != nil {
+		return err
+	}
+	fd, err := id.Open()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // it is gone: nothing to stop
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	_, conn, err := ask(poddir.RunDir(s.StoreID, s.UUID), request{Op: opStop, Force: s.Force})
+	switch {
+	case err == nil:
+		defer conn.Close()
+	case errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET):
+		// It was just ending.
+	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED):
+		// No socket yet, or no more. A signal means the same.
+		if err := unix.PidfdSendSignal(fd, unix.SIGTERM, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("supervisor: signal process %d: %w", id.PID, err)
+		}
+	default:
+		return err
+	}
+	return waitGone(ctx, fd, id.PID)
+}
+
+// supervisorOf names the supervisor, or before there is one, who holds the
+// pod's lock: stage0 becomes the supervisor by exec.
+func supervisorOf(dir poddir.Dir) (proc.ID, error) {
+	var s poddir.Supervisor
+	err := atomicfile.ReadJSON(dir.Supervisor(), &s)
+	if err == nil {
+		return s.ID, nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return proc.ID{}, err
+	}
+	held, err := lock.Held(dir.Lock())
+	if err != nil || !held {
+		return proc.ID{}, errors.Join(errs.Newf(errs.Unavailable, "pod: not running"), err)
+	}
+	h, err := lock.ReadHolder(dir.Lock())
+	return h.ID, err
+}
+
+// waitGone waits for the end of the pidfd's process.
+func waitGone(ctx context.Context, fd, pid int) error {
+	for {
+		// In slices, so that the context is heeded: poll(2) knows none.
+		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(fds, int(time.Second.Milliseconds()))
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("supervisor: wait for process %d: %w", pid, err)
+		}
+		if n > 0 {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return errs.Newf(errs.Busy, "supervisor: process %d: still there", pid)
+		}
+	}
+}

@@ -1,0 +1,291 @@
+// Package supervise runs a pod: it is the process whose life is the pod's. It
+// isolates and starts the apps, keeps their output, records how they fare and
+// obeys whoever may stop them.
+//
+//	readInputs     what stage0 left
+//	setUp          intent, cgroups, sandbox, pod init
+//	loop           events of apps, signals and the control socket go through
+//	               pkg/lifecycle, whose actions are done here
+//	tearDown       pod init, cgroups, mounts, run folder
+//
+// Whatever may be killed half way is found by stage0/gc, from the records that
+// stand before the thing they name.
+package supervise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/rkt-pods/rkt/pkg/abi"
+	"github.com/rkt-pods/rkt/pkg/atomicfile"
+	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/lifecycle"
+	"github.com/rkt-pods/rkt/pkg/poddir"
+	"github.com/rkt-pods/rkt/pkg/podspec"
+	"github.com/rkt-pods/rkt/pkg/proc"
+	"github.com/rkt-pods/rkt/stage1/launch"
+	"github.com/rkt-pods/rkt/stage1/plan"
+)
+
+// flushTimeout is how long a pod that was asked to stop waits for a terminal
+// that takes no output.
+const flushTimeout = 5 * time.Second
+
+// Env is what a supervisor gets from its program.
+type Env struct {
+	Launcher              launch.Launcher
+	Stdin, Stdout, Stderr *os.File
+	Notify                func(error) // tells the user what does not end the pod; any goroutine
+}
+
+// Run supervises the pod until it has ended, and returns its exit code. With
+// an error, rkt could not do its part. The caller holds the pod's lock until
+// the process ends, and calls Run on the main thread, locked to it.
+func Run(ctx context.Context, a abi.Run, env Env) (int, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	dir := poddir.Dir(a.PodDir)
+	in, err := readInputs(dir)
+	if in == nil || in.manifest == nil {
+		return lifecycle.CodeSetup, errors.Join(err, neverRan(dir, err))
+	}
+	p := newPod(ctx, a, env, in)
+	g := &podGroups{records: p.records, storeID: a.StoreID}
+	p.groups = g
+	return p.run(in, err, openSandbox)
+}
+
+// neverRan records the end of a pod whose manifest can't be read.
+func neverRan(dir poddir.Dir, cause error) error {
+	return atomicfile.WriteJSON(dir.Exit(), poddir.Exit{
+		Code: lifecycle.CodeSetup, Cause: poddir.CauseSetup, Message: cause.Error(), FinishedAt: time.Now().UTC(),
+	}, 0o600, atomicfile.Synced)
+}
+
+func newPod(ctx context.Context, a abi.Run, env Env, in *inputs) *pod {
+	dir, runDir := poddir.Dir(a.PodDir), poddir.RunDir(a.StoreID, a.UUID)
+	p := &pod{
+		ctx: ctx, runDir: runDir, records: newRecords(dir, runDir, in), launcher: env.Launcher,
+		stdin: env.Stdin, notify: env.Notify,
+		events: make(chan happened), calls: make(chan call), over: make(chan struct{}),
+		signals: make(chan os.Signal, 64), once: map[string]bool{},
+	}
+	p.out, p.errout = outputs(env.Stdout, env.Stderr)
+	return p
+}
+
+// run is Run with its parts in place. An error so far ends the pod before its
+// first app, but in the same way as any other end.
+func (p *pod) run(in *inputs, err error, open func(plan.Pod, *records) (box, error)) (int, error) {
+	p.catchSignals()
+	var planned plan.Pod
+	if err == nil {
+		planned, err = compile(p.records.dir.UUID(), in, p.wantsTerminal(in))
+	}
+	if merr := p.assemble(in, planned); merr != nil {
+		return lifecycle.CodeSetup, errors.Join(err, merr, neverRan(p.records.dir, merr))
+	}
+	err = errors.Join(err, p.begin())
+	if err == nil {
+		err = p.setUp(in, planned, open)
+	}
+	if err == nil {
+		p.loop(lifecycle.Start{})
+	} else {
+		p.loop(lifecycle.Failed{Message: err.Error()})
+	}
+	p.tearDown()
+	p.flush()
+	switch {
+	case err != nil:
+		return lifecycle.CodeSetup, errors.Join(err, p.failed)
+	case p.failed != nil:
+		return lifecycle.CodeSetup, p.failed
+	}
+	return p.exit.Code, nil
+}
+
+// catchSignals comes before anything that would have to be undone.
+func (p *pod) catchSignals() {
+	// SIGPIPE is caught rather than ignored: an ignored signal would stay so
+	// in the apps. The write's error says all.
+	list := []os.Signal{
+		syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
+		syscall.SIGWINCH, syscall.SIGPIPE,
+	}
+	if !signal.Ignored(syscall.SIGHUP) { // as nohup(1) leaves it
+		list = append(list, syscall.SIGHUP)
+	}
+	signal.Notify(p.signals, list...)
+}
+
+// compile plans the pod; it does nothing yet.
+func compile(uuid string, in *inputs, tty bool) (plan.Pod, error) {
+	if err := in.manifest.CheckSupported(); err != nil {
+		return plan.Pod{}, err
+	}
+	if in.options.Interactive && len(in.manifest.Apps) != 1 {
+		return plan.Pod{}, errs.Newf(errs.Usage, "interactive: %d apps: only a pod of one app can be", len(in.manifest.Apps))
+	}
+	host, err := hostFacts()
+	if err != nil {
+		return plan.Pod{}, err
+	}
+	term := ""
+	if tty {
+		if term = os.Getenv("TERM"); term == "" {
+			term = "xterm"
+		}
+	}
+	return plan.Compile(plan.Input{
+		UUID: uuid, Pod: in.manifest, Images: in.images, Options: in.options, Host: host, Term: term,
+	})
+}
+
+// assemble makes the machine and the apps. Without a plan they have names, so
+// that each gets its status.
+func (p *pod) assemble(in *inputs, planned plan.Pod) error {
+	policy, _ := in.manifest.Annotations.Get(podspec.AnnExitPolicy)
+	var known []lifecycle.App
+	for _, m := range in.manifest.Apps {
+		a := &app{pod: p, plan: plan.App{Name: m.Name}, rootfs: make(chan mounted, 1)}
+		if planned := planned.Find(m.Name); planned != nil {
+			a.plan = *planned
+		}
+		s := p.records.status[m.Name]
+		s.Notes = a.plan.Notes
+		a.attempt = p.records.attempt(m.Name)
+		a.id = fmt.Sprintf("%s-%d", m.Name, s.Attempt)
+		if in.options.LogPrefix == "always" || in.options.LogPrefix != "never" && len(in.manifest.Apps) > 1 {
+			a.prefix = []byte(m.Name + ": ")
+		}
+		if v, _ := m.Annotations.Get(podspec.AnnStdin); in.options.Interactive || v == "inherit" {
+			a.stdin = p.stdin
+		}
+		p.apps = append(p.apps, a)
+		known = append(known, lifecycle.App{Name: m.Name, StopSignal: a.plan.StopSignal})
+	}
+	var err error
+	p.machine, err = lifecycle.New(lifecycle.Policy(policy), known)
+	return err
+}
+
+func (p *pod) wantsTerminal(in *inputs) bool {
+	return in.options.Interactive && isTerminal(p.stdin)
+}
+
+// begin makes the places where the pod tells how it fares.
+func (p *pod) begin() error {
+	if err := makeRunDir(p.runDir); err != nil {
+		return err
+	}
+	return p.records.begin()
+}
+
+// setUp makes all of the pod but its apps. After an error tearDown finds what
+// there is.
+func (p *pod) setUp(in *inputs, planned plan.Pod, open func(plan.Pod, *records) (box, error)) error {
+	self, err := proc.Self()
+	if err != nil {
+		return err
+	}
+	me := poddir.Supervisor{ID: self, StartedAt: time.Now().UTC()}
+	if err := p.records.supervisor(me); err != nil {
+		return err
+	}
+	if err := p.groups.create(); err != nil {
+		return err
+	}
+	if p.control, err = listen(p.runDir, p.calls, p.over); err != nil {
+		return err
+	}
+	if p.box, err = open(planned, p.records); err != nil {
+		return err
+	}
+	for _, a := range p.apps {
+		p.mounting.Go(func() {
+			path, err := p.box.prepare(a.plan, a.attempt)
+			a.rootfs <- mounted{path, err}
+		})
+	}
+	if me.PodInit, err = p.box.startInit(p.ctx); err != nil {
+		return err
+	}
+	if err := p.records.supervisor(me); err != nil {
+		return err
+	}
+	if p.wantsTerminal(in) {
+		p.tty, err = openTerminal(p.stdin)
+		p.apps[0].tty = p.tty
+	}
+	return err
+}
+
+// tearDown releases everything, each part also when another could not be. What
+// is left is for gc, and told.
+func (p *pod) tearDown() {
+	p.control.close()
+	p.mounting.Wait()
+	ctx, cancel := context.WithTimeout(p.ctx, emptyDeadline)
+	defer cancel()
+	err := p.groups.killAll()
+	if p.box != nil {
+		err = errors.Join(err, p.box.killInit(ctx))
+	}
+	err = errors.Join(err, p.groups.waitEmpty(ctx))
+	unmounted := true
+	if p.box != nil {
+		if cerr := p.box.close(); cerr != nil {
+			unmounted, err = false, errors.Join(err, cerr)
+		}
+	}
+	err = errors.Join(err, p.groups.remove())
+	if unmounted {
+		err = errors.Join(err, cleanRunDir(p.runDir))
+	}
+	p.records.summary.State, p.records.dirty = "exited", true
+	err = errors.Join(err, p.records.publish())
+	if err != nil {
+		p.report(errs.WithHint(fmt.Errorf("release of the pod: %w", err), "`rkt gc` tries again"))
+	}
+}
+
+// flush waits until the terminal has got everything. A pod that ended by
+// itself waits as long as it takes, as any program does that writes to a slow
+// pipe; a stopped one doesn't, and a signal ends the wait.
+func (p *pod) flush() {
+	ctx, cancel := context.WithCancel(p.ctx)
+	defer cancel()
+	if p.stopped {
+		ctx, cancel = context.WithTimeout(ctx, flushTimeout)
+		defer cancel()
+	}
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case s := <-p.signals:
+				switch s {
+				case syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGHUP:
+					cancel()
+				}
+			case <-done:
+				return
+			}
+		}
+	})
+	p.out.flush(ctx)
+	p.errout.flush(ctx)
+	close(done)
+	wg.Wait()
+	p.tty.close()
+	p.out.close()
+	p.errout.close()
+}
