@@ -134,6 +134,9 @@ func (a *app) run(ctx context.Context, la launch.App, stdin *os.File, tty *termi
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
 	}
+	if err := a.pod.box.lookup(la); err != nil {
+		return nil, err
+	}
 	var io *stdio
 	var err error
 	if tty != nil {

@@ -25,9 +25,12 @@ type box interface {
 	startInit(ctx context.Context) (proc.ID, error)
 	// prepare mounts the app's rootfs. It may run beside startInit.
 	prepare(app plan.App, attempt poddir.AttemptDir) (rootfs string, err error)
-	// resolve completes the app with what its rootfs says: user, groups,
-	// program. It comes after prepare and startInit.
+	// resolve completes the app with what its rootfs says, user and groups
+	// above all. It comes after prepare and startInit.
 	resolve(app plan.App, rootfs string) (launch.App, error)
+	// lookup says, by a *launch.StartError, why the app's program can't be
+	// executed.
+	lookup(app launch.App) error
 	// killInit ends pod init, and with it whatever is left of the pod. The
 	// apps have been reaped before: the kernel waits for them.
 	killInit(ctx context.Context) error

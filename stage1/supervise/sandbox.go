@@ -37,6 +37,11 @@ func (s sandboxed) resolve(app plan.App, rootfs string) (launch.App, error) {
 	return s.pod.Prepare(app, rootfs)
 }
 
+func (s sandboxed) lookup(app launch.App) error {
+	_, err := s.pod.LookupProgram(app)
+	return err
+}
+
 func (s sandboxed) killInit(ctx context.Context) error {
 	return errors.Join(s.pod.KillInit(), s.pod.WaitInit(ctx))
 }

@@ -31,6 +31,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/proc"
 	"github.com/rkt-pods/rkt/stage1/launch"
 	"github.com/rkt-pods/rkt/stage1/plan"
+	"github.com/rkt-pods/rkt/stage1/sandbox"
 )
 
 // flushTimeout is how long a pod that was asked to stop waits for a terminal
@@ -133,7 +134,7 @@ func compile(uuid string, in *inputs, tty bool) (plan.Pod, error) {
 	if in.options.Interactive && len(in.manifest.Apps) != 1 {
 		return plan.Pod{}, errs.Newf(errs.Usage, "interactive: %d apps: only a pod of one app can be", len(in.manifest.Apps))
 	}
-	host, err := hostFacts()
+	host, err := sandbox.HostFacts()
 	if err != nil {
 		return plan.Pod{}, err
 	}
