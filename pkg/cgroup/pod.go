@@ -219,6 +219,9 @@ func pidsBelow(path string) ([]int, error) {
 	return pids, err
 }
 
+// PathPopulated is Populated for any cgroup2 folder; anyone may ask.
+func PathPopulated(path string) (bool, error) { return populated(path) }
+
 func populated(path string) (bool, error) {
 	data, err := os.ReadFile(filepath.Join(path, "cgroup.events"))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {

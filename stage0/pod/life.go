@@ -38,6 +38,9 @@ func (o *owned) UUID() string { return o.uuid }
 // Dir is the pod's folder as it lies now.
 func (o *owned) Dir() poddir.Dir { return o.dir }
 
+// Pods are the pods that it belongs to.
+func (o *owned) Pods() Pods { return o.pods }
+
 // Lock is the pod's lock, for whoever inherits it.
 func (o *owned) Lock() *lock.Lock { return o.lock }
 

@@ -1,0 +1,237 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/rkt-pods/rkt/pkg/appc"
+	"github.com/rkt-pods/rkt/pkg/atomicfile"
+	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/image"
+	"github.com/rkt-pods/rkt/pkg/poddir"
+	"github.com/rkt-pods/rkt/pkg/podspec"
+	"github.com/rkt-pods/rkt/pkg/ref"
+	"github.com/rkt-pods/rkt/stage0/fetch"
+	"github.com/rkt-pods/rkt/stage0/pod"
+	"github.com/rkt-pods/rkt/stage0/podplan"
+	"github.com/rkt-pods/rkt/stage0/prepare"
+	"github.com/rkt-pods/rkt/stage0/trust"
+)
+
+// preparePod goes the whole way from the words to a filled pod, which the
+// caller owns: find or import the images, plan, create, fill.
+func (g *globals) preparePod(ctx context.Context, cmd *cobra.Command, o *podFlags, run *runFlags, quiet bool) (*pod.PreparingPod, error) {
+	if err := checkRefused(g); err != nil {
+		return nil, err
+	}
+	manifest, err := o.readManifest(allFlags(cmd).Changed("pull-policy"))
+	if err != nil {
+		return nil, err
+	}
+	apps := len(o.apps.list)
+	if manifest != nil {
+		apps = len(manifest.Apps)
+	}
+	if apps == 0 {
+		return nil, errs.WithHint(errs.Newf(errs.Usage, "must provide at least one image or specify the pod manifest"), "\"rkt help %s\" shows how", commandName(cmd))
+	}
+	options, err := run.finish(g, apps)
+	if err != nil {
+		return nil, err
+	}
+	h, err := g.open()
+	if err != nil {
+		return nil, err
+	}
+	ids, err := g.resolveAll(ctx, cmd, h, o, manifest, quiet)
+	if err != nil {
+		return nil, err
+	}
+	// What was found may be collected until this lock is held.
+	hold, err := h.store.Hold(ctx)
+	if err != nil {
+		return nil, err
+	}
+	plan, images, err := h.plan(o, manifest, ids)
+	if err != nil {
+		return nil, errors.Join(err, hold.Close())
+	}
+	for _, w := range plan.Warnings {
+		if !quiet {
+			g.warn(cmd, "%s", w)
+		}
+	}
+	p, err := prepare.Fill(ctx, hold, prepare.Input{
+		Pods: h.pods, Layers: h.store, Manifest: plan.Pod, Images: images, Options: options, Created: saveUUID(o.uuidFile),
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range ids {
+		// Only the order in which images are dropped one day depends on it.
+		_ = h.store.Touch(id)
+	}
+	return p, nil
+}
+
+func (o *podFlags) readManifest(policyGiven bool) (*podspec.Pod, error) {
+	if o.manifest == "" {
+		return nil, nil
+	}
+	if o.conflicts(policyGiven) {
+		return nil, errs.Newf(errs.Usage, "conflicting flags set with --pod-manifest (see --help)")
+	}
+	data, err := os.ReadFile(o.manifest)
+	if err != nil {
+		return nil, errs.Newf(errs.NotFound, "--pod-manifest: %w", err)
+	}
+	m, err := podspec.Parse(data)
+	if err != nil {
+		return nil, errs.WithClass(errs.Usage, fmt.Errorf("--pod-manifest: %s: %w", o.manifest, err))
+	}
+	return m, nil
+}
+
+// resolveAll returns the id of each app's image, importing files on the way.
+func (g *globals) resolveAll(ctx context.Context, cmd *cobra.Command, h host, o *podFlags, manifest *podspec.Pod, quiet bool) ([]string, error) {
+	var ids []string
+	if manifest != nil {
+		for i, a := range manifest.Apps {
+			rec, err := h.store.Lookup(a.Image.ID)
+			if err != nil {
+				return nil, fmt.Errorf("apps[%d].image.id: %w", i, err)
+			}
+			ids = append(ids, rec.ID)
+		}
+		return ids, nil
+	}
+	for _, a := range o.apps.list {
+		rec, err := g.resolve(ctx, cmd, h, a.image, quiet)
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, rec.ID)
+	}
+	return ids, nil
+}
+
+// resolve finds the image that an argument names, or imports it.
+func (g *globals) resolve(ctx context.Context, cmd *cobra.Command, h host, arg string, quiet bool) (image.Record, error) {
+	r, err := ref.Parse(arg, isFile)
+	if err != nil {
+		return image.Record{}, err
+	}
+	if err := r.Unsupported(); err != nil {
+		return image.Record{}, err
+	}
+	if r.Kind != ref.File {
+		rec, err := h.store.Lookup(r.Text)
+		if errs.Is(err, errs.NotFound) && r.Kind == ref.Name {
+			err = errs.WithHint(errs.Newf(errs.Unsupported, "image %s: not in the store, and not supported yet: fetching from the network", r.Text),
+				"\"rkt image list\" shows what is there; a file in the current folder is given as ./NAME")
+		}
+		return rec, err
+	}
+	policy := trust.Policy{AllowUnsigned: g.insecure["image"]}
+	return fetch.File(ctx, h.store, r.Path, policy, g.progress(cmd, quiet))
+}
+
+// progress tells a terminal what is being imported; files and pipes get
+// nothing.
+func (g *globals) progress(cmd *cobra.Command, quiet bool) func(fetch.Event) {
+	if quiet || !g.debug && !term.IsTerminal(int(g.stderr.Fd())) {
+		return func(fetch.Event) {}
+	}
+	last := ""
+	return func(e fetch.Event) {
+		if line := e.Stage + " " + e.Object; line != last {
+			last = line
+			g.note(cmd, "%s", line)
+		}
+	}
+}
+
+// plan makes the manifest from images that the store's lock holds.
+func (h host) plan(o *podFlags, manifest *podspec.Pod, ids []string) (podplan.Result, map[string]prepare.Image, error) {
+	apps := make([]podplan.App, len(ids))
+	for i, id := range ids {
+		if manifest == nil {
+			apps[i] = o.apps.list[i].plan
+		}
+		rec, err := h.store.Image(id)
+		if err == nil {
+			apps[i].Image = rec
+			apps[i].Manifest, err = h.store.Manifest(rec)
+		}
+		if err == nil {
+			err = image.CheckHost(rec.Labels)
+		}
+		if err != nil {
+			return podplan.Result{}, nil, err
+		}
+	}
+	var result podplan.Result
+	var err error
+	if manifest != nil {
+		result, err = podplan.Reify(manifest, apps)
+	} else {
+		result, err = podplan.Plan(o.plan(apps))
+	}
+	if err != nil {
+		return result, nil, err
+	}
+	images := map[string]prepare.Image{}
+	for i, a := range result.Pod.Apps {
+		images[a.Name] = prepare.Image{Record: apps[i].Image, Manifest: apps[i].Manifest}
+	}
+	return result, images, nil
+}
+
+func (o *podFlags) plan(apps []podplan.App) podplan.Options {
+	p := podplan.Options{
+		Apps: apps, Volumes: o.volumes, Mounts: o.apps.mounts, EnvFile: o.envFile, Env: o.env,
+		ExitPolicy: o.exitPolicy, StopTimeout: o.stopTimeout,
+	}
+	if !o.inheritEnv {
+		return p
+	}
+	for _, e := range os.Environ() {
+		name, val, _ := strings.Cut(e, "=")
+		// A shell function that was exported is no variable to us.
+		known := slices.ContainsFunc(p.ParentEnv, func(v appc.EnvVar) bool { return v.Name == name })
+		if appc.CheckEnvName(name) == nil && !known {
+			p.ParentEnv = append(p.ParentEnv, appc.EnvVar{Name: name, Value: val})
+		}
+	}
+	return p
+}
+
+func checkRefused(g *globals) error { return g.refused.err() }
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
+}
+
+// joinDiscard removes a pod that was made in vain.
+func joinDiscard(ctx context.Context, p *pod.PreparingPod, err error) error {
+	return errors.Join(err, p.Discard(context.WithoutCancel(ctx)))
+}
+
+func writeFile(path, uuid string) error {
+	return atomicfile.Write(path, []byte(uuid), 0o644, atomicfile.Renamed)
+}
+
+func trimmed(data []byte) string { return strings.TrimSpace(string(data)) }
+
+// writeOptions is what run-prepared adds to a prepared pod.
+func writeOptions(p *pod.PreparedPod, o poddir.RunOptions) error {
+	return prepare.WriteOptions(p.Dir(), o)
+}

@@ -1,0 +1,76 @@
+// Command rkt runs pods on one Linux host without a daemon. Everything here
+// turns words into options and errors into text and an exit code; the work is
+// done in stage0.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	// A command that changes nothing on the way ends where a signal finds it;
+	// one that does is told, and cleans up.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// run is the whole program but for the process around it.
+func run(ctx context.Context, args []string, stdin, stdout, stderr *os.File) int {
+	g := &globals{stdin: stdin, stdout: stdout, stderr: stderr}
+	root := newRoot(g)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	path, args, err := arrange(root, args)
+	name := "rkt"
+	if err == nil {
+		root.SetArgs(append(path, args...))
+		var cmd *cobra.Command
+		cmd, err = root.ExecuteContextC(ctx)
+		name = commandName(cmd)
+	}
+	return g.report(name, args, err)
+}
+
+// newRoot lists the commands.
+func newRoot(g *globals) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "rkt",
+		Short:         "Run pods on one Linux host, without a daemon",
+		Long:          "rkt runs pods, groups of apps that share their fate, on one Linux host and without a daemon.",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.ArbitraryArgs,
+		RunE:          func(*cobra.Command, []string) error { return errMissingCommand },
+	}
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetFlagErrorFunc(flagError)
+	g.flags(root.PersistentFlags())
+	root.SetHelpCommand(newHelp(g))
+	root.AddCommand(
+		newFetch(g),
+		newImage(g),
+		newPrepare(g),
+		newRun(g),
+		newRunPrepared(g),
+		newList(g),
+		newStatus(g),
+		newCatManifest(g),
+		newEnter(g),
+		newLogs(g),
+		newStop(g),
+		newRm(g),
+		newGC(g),
+		newConfig(g),
+		newVersion(g),
+		newCompletion(g),
+		newRmAfter(g),
+	)
+	return root
+}

@@ -1,0 +1,294 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"net/netip"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/rkt-pods/rkt/pkg/appc"
+	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/poddir"
+	"github.com/rkt-pods/rkt/pkg/podspec"
+)
+
+// podFlags are the options of prepare and run that shape the pod.
+type podFlags struct {
+	apps        appArgs
+	manifest    string
+	volumes     []podspec.Volume
+	inheritEnv  bool
+	env         []appc.EnvVar
+	envFile     []appc.EnvVar
+	exitPolicy  string
+	stopTimeout *time.Duration
+	stage1      string
+	noOverlay   bool
+	uuidFile    string
+}
+
+// runFlags are the options of run and run-prepared that a prepared pod does
+// not have yet.
+type runFlags struct {
+	net     []string
+	options poddir.RunOptions
+}
+
+func (p *podFlags) declare(fs *pflag.FlagSet, r *refusals) {
+	fs.StringVar(&p.manifest, "pod-manifest", "", "pod manifest to take instead of images and their flags")
+	value(fs, "volume", "NAME,kind=host|empty,…", "volume of the pod: source=, recursive=, readOnly= for host; mode=, uid=, gid=, readOnly= for empty", p.addVolume)
+	fs.BoolVar(&p.inheritEnv, "inherit-env", false, "give apps the caller's environment where they have none of their own")
+	value(fs, "set-env", "NAME=VALUE", "environment variable of all apps", func(v string) error { return addEnv(&p.env, v) })
+	value(fs, "set-env-file", "FILE", "file of environment variables of all apps", p.readEnvFile)
+	fs.StringVar(&p.exitPolicy, "exit-policy", "", "when the pod ends: all, any or anyOnFailure (the default)")
+	value(fs, "stop-timeout", "DURATION", "time for an app to end when it is told to (default 10s); before any image: for all apps", p.setStopTimeout)
+	fs.StringVar(&p.stage1, "stage1-path", "", "stage1 program (default: beside rkt, or in libexec)")
+	for _, name := range []string{"stage1-url", "stage1-name", "stage1-hash", "stage1-from-dir"} {
+		r.flag(fs, name, "STAGE1", "stage1 image")
+	}
+	r.flag(fs, "port", "NAME:[HOSTIP:]HOSTPORT", "publish a port of an app")
+	r.boolFlag(fs, "private-users", "run the pod in a user namespace")
+	r.boolFlag(fs, "no-overlay", "copy the images instead of stacking them")
+	value(fs, "pull-policy", "POLICY", "new, never or update: when images are fetched", checkPullPolicy)
+	for _, name := range []string{"store-only", "no-store"} {
+		boolean(fs, name, "as --pull-policy", func(bool) error { return nil })
+		fs.Lookup(name).Hidden = true
+	}
+	p.apps.appFlags(fs, r)
+}
+
+func (p *podFlags) setStopTimeout(v string) error {
+	if len(p.apps.list) == 0 {
+		return setDuration(&p.stopTimeout)(v)
+	}
+	return setDuration(&p.apps.list[len(p.apps.list)-1].plan.StopTimeout)(v)
+}
+
+func checkPullPolicy(v string) error {
+	switch v {
+	case "new", "never", "update":
+		return nil
+	}
+	return errs.Newf(errs.Usage, "%q is none of new, never, update", v)
+}
+
+// addVolume reads NAME,kind=host,source=PATH[,recursive=BOOL][,readOnly=BOOL]
+// or NAME,kind=empty[,mode=MODE][,uid=N][,gid=N][,readOnly=BOOL].
+func (p *podFlags) addVolume(s string) error {
+	name, kv, order, err := keyValues(s)
+	if err != nil {
+		return err
+	}
+	v := podspec.Volume{Name: name}
+	for _, k := range order {
+		if err := setVolume(&v, k, kv[k]); err != nil {
+			return err
+		}
+	}
+	if err := appc.StrictName(v.Name); err != nil {
+		return fmt.Errorf("name: %w", err)
+	}
+	for _, other := range p.volumes {
+		if other.Name == v.Name {
+			return errs.Newf(errs.Usage, "duplicate volume name %q", v.Name)
+		}
+	}
+	p.volumes = append(p.volumes, v)
+	return v.Validate()
+}
+
+func setVolume(v *podspec.Volume, key, val string) (err error) {
+	var b bool
+	var n uint64
+	switch key {
+	case "name":
+		v.Name = val
+	case "kind":
+		v.Kind = val
+	case "source":
+		v.Source = val
+	case "mode":
+		v.Mode = val
+	case "readOnly":
+		b, err = strconv.ParseBool(val)
+		v.ReadOnly = &b
+	case "recursive":
+		b, err = strconv.ParseBool(val)
+		v.Recursive = &b
+	case "uid", "gid":
+		n, err = strconv.ParseUint(val, 10, 32)
+		id := int(n)
+		if key == "uid" {
+			v.UID = &id
+		} else {
+			v.GID = &id
+		}
+	default:
+		return errs.Newf(errs.Usage, "%q: unknown key of a volume", key)
+	}
+	if err != nil {
+		return errs.Newf(errs.Usage, "%s=%s: not understood", key, val)
+	}
+	return nil
+}
+
+// readEnvFile reads NAME=VALUE lines; empty ones and those that begin with #
+// or ; are left out.
+func (p *podFlags) readEnvFile(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	for n := 1; lines.Scan(); n++ {
+		line := strings.TrimSpace(lines.Text())
+		if line == "" || line[0] == '#' || line[0] == ';' {
+			continue
+		}
+		if err := addEnv(&p.envFile, line); err != nil {
+			return fmt.Errorf("%s:%d: %w", path, n, err)
+		}
+	}
+	return lines.Err()
+}
+
+// conflicts says whether something was given that a manifest file leaves no
+// room for.
+func (p *podFlags) conflicts(policyGiven bool) bool {
+	if len(p.apps.list) > 0 || len(p.apps.mounts) > 0 || len(p.volumes) > 0 || p.inheritEnv || len(p.env)+len(p.envFile) > 0 {
+		return true
+	}
+
+	return policyGiven || p.exitPolicy != "" || p.stopTimeout != nil
+}
+
+func (f *runFlags) declare(fs *pflag.FlagSet, r *refusals) {
+	value(fs, "net", "NETWORK,…", "networks of the pod: none (the default) or host; others are not supported yet", func(v string) error { return f.addNet(v, r) }).NoOptDefVal = "default"
+	o := &f.options
+	value(fs, "dns", "IP|host|none", "name server of the pod, or the host's resolv.conf, or none", f.addDNS)
+	value(fs, "dns-search", "DOMAIN", "search domain", func(v string) error { o.DNSSearch = append(o.DNSSearch, list(v)...); return nil })
+	value(fs, "dns-opt", "OPTION", "option of the resolver", func(v string) error { o.DNSOptions = append(o.DNSOptions, list(v)...); return nil })
+	fs.StringVar(&o.DNSDomain, "dns-domain", "", "domain of the pod")
+	value(fs, "hosts-entry", "IP=NAME|host", "line of the pod's /etc/hosts, or the host's file", f.addHosts)
+	value(fs, "hostname", "NAME", "the pod's host name (default rkt-UUID)", func(v string) error {
+		o.Hostname = v
+		return checkHostname(v)
+	})
+	fs.BoolVar(&o.Interactive, "interactive", false, "connect the one app to this terminal or to stdin")
+	value(fs, "log-prefix", "auto|always|never", "the app's name in front of each line of output (auto: with several apps)", func(v string) error {
+		o.LogPrefix = v
+		if v != "auto" && v != "always" && v != "never" {
+			return errs.Newf(errs.Usage, "%q is none of auto, always, never", v)
+		}
+		return nil
+	})
+	fs.BoolVar(&o.DurableRootFS, "durable-rootfs", false, "let what apps write to their root file system survive a power loss")
+	value(fs, "ipc", "auto|private|parent", "IPC namespace; parent is not supported yet", func(v string) error {
+		switch v {
+		case "auto", "private":
+			return nil
+		case "parent":
+			r.add("--ipc=parent")
+			return nil
+		}
+		return errs.Newf(errs.Usage, "%q is none of auto, private, parent", v)
+	})
+	r.boolFlag(fs, "mds-register", "register the pod with the metadata service")
+}
+
+// addNet reads NAME[:KEY=VALUE;…],….
+func (f *runFlags) addNet(v string, r *refusals) error {
+	for one := range strings.SplitSeq(v, ",") {
+		name, args, hasArgs := strings.Cut(one, ":")
+		for _, n := range f.net {
+			if n == name {
+				return errs.Newf(errs.Usage, "network %q is given twice", name)
+			}
+		}
+		f.net = append(f.net, name)
+		switch {
+		case name == "":
+			return errs.Newf(errs.Usage, "network without a name")
+		case name != "none" && name != "host":
+			r.add("--net=" + one)
+		case hasArgs:
+			return errs.Newf(errs.Usage, "network %s takes no arguments, such as %q", name, args)
+		case len(f.net) > 1:
+			return errs.Newf(errs.Usage, "network %s can't be joined with another", name)
+		}
+	}
+	return nil
+}
+
+func (f *runFlags) addDNS(v string) error {
+	for _, d := range list(v) {
+		if d != "host" && d != "none" {
+			ip, err := netip.ParseAddr(d)
+			if err != nil {
+				return errs.Newf(errs.Usage, "%q: neither an IP address nor host nor none", d)
+			}
+			d = ip.String()
+		}
+		f.options.DNS = append(f.options.DNS, d)
+	}
+	return nil
+}
+
+func (f *runFlags) addHosts(v string) error {
+	for _, e := range list(v) {
+		if e == "host" {
+			f.options.HostsFromHost = true
+			continue
+		}
+		ip, name, err := pair(e)
+		if err != nil {
+			return err
+		}
+		addr, err := netip.ParseAddr(ip)
+		if err != nil || name == "" || strings.ContainsAny(name, " \t\n#") {
+			return errs.Newf(errs.Usage, "%q: not IP=NAME", e)
+		}
+		f.options.Hosts = append(f.options.Hosts, poddir.HostEntry{IP: addr.String(), Names: []string{name}})
+	}
+	return nil
+}
+
+var hostnamePattern = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,62}[A-Za-z0-9])?$`)
+
+// checkHostname knows the kernel's limit of 64 bytes.
+func checkHostname(v string) error {
+	if !hostnamePattern.MatchString(v) {
+		return errs.Newf(errs.Usage, "%q: not a host name", v)
+	}
+	return nil
+}
+
+// finish checks what only all flags together tell.
+func (f *runFlags) finish(g *globals, apps int) (poddir.RunOptions, error) {
+	o := f.options
+	if o.Net = f.net; len(o.Net) == 0 {
+		o.Net = []string{"none"}
+	}
+	for _, d := range o.DNS {
+		whole := d == "host" || d == "none"
+		if whole && (len(o.DNS) > 1 || len(o.DNSSearch)+len(o.DNSOptions) > 0 || o.DNSDomain != "") {
+			return o, errs.Newf(errs.Usage, "--dns=%s can't be joined with other --dns flags", d)
+		}
+	}
+	if o.HostsFromHost && len(o.Hosts) > 0 {
+		return o, errs.Newf(errs.Usage, "--hosts-entry=host can't be joined with other entries")
+	}
+	if o.Interactive && apps != 1 {
+		return o, errs.Newf(errs.Usage, "--interactive needs a pod of exactly one app, this one has %d", apps)
+	}
+	o.InsecureCaps, o.InsecurePaths, o.InsecureSeccmp = g.insecure["capabilities"], g.insecure["paths"], g.insecure["seccomp"]
+	return o, nil
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/stage0/handoff"
+)
+
+const appsUse = "IMAGE [APP FLAGS] [-- ARGS… ---] [IMAGE …]"
+
+func newPrepare(g *globals) *cobra.Command {
+	var o podFlags
+	var quiet bool
+	cmd := &cobra.Command{
+		Use:   "prepare [FLAGS] " + appsUse,
+		Short: "Prepare a pod, to be run later",
+		Long: `Fetches the images and makes everything ready to run the pod with run-prepared.
+Prints the pod's UUID as the last line.
+
+A prepared pod that is not run within a day is removed by gc.`,
+	}
+	cmd.Flags().BoolVar(&quiet, "quiet", false, "print nothing but the UUID")
+	o.declare(cmd.Flags(), &g.refused)
+	return withApps(cmd, &o.apps, false, func(ctx context.Context) error {
+		return runPrepare(ctx, g, cmd, &o, quiet)
+	})
+}
+
+func runPrepare(ctx context.Context, g *globals, cmd *cobra.Command, o *podFlags, quiet bool) error {
+	if err := needRoot(); err != nil {
+		return err
+	}
+	if _, err := handoff.Find(ctx, o.stage1); err != nil {
+		return err
+	}
+	run := runFlags{}
+	p, err := g.preparePod(ctx, cmd, o, &run, quiet)
+	if err != nil {
+		return err
+	}
+	ready, err := p.Ready()
+	if err != nil {
+		return joinDiscard(ctx, p, err)
+	}
+	if err := ready.Close(); err != nil {
+		return err
+	}
+	fmt.Fprintln(g.stdout, ready.UUID())
+	return nil
+}
+
+// withApps makes a command whose words are images, their flags and their
+// arguments.
+func withApps(cmd *cobra.Command, apps *appArgs, noArgs bool, run func(context.Context) error) *cobra.Command {
+	cmd.DisableFlagParsing = true
+	cmd.RunE = func(cmd *cobra.Command, words []string) error {
+		fs := allFlags(cmd)
+		if err := apps.parse(fs, words, noArgs); err != nil {
+			return err
+		}
+		if help, err := fs.GetBool("help"); err == nil && help {
+			return cmd.Help()
+		}
+		return run(cmd.Context())
+	}
+	return cmd
+}
+
+// allFlags are the command's flags with those of every command.
+func allFlags(cmd *cobra.Command) *pflag.FlagSet {
+	cmd.InheritedFlags() // merges them
+	return cmd.Flags()
+}
+
+// saveUUID writes the id for those who wait for it, and nobody sees half of it.
+func saveUUID(path string) func(string) error {
+	if path == "" {
+		return nil
+	}
+	return func(uuid string) error {
+		if err := writeFile(path, uuid); err != nil {
+			return errs.Newf(errs.Usage, "--uuid-file-save: %w", err)
+		}
+		return nil
+	}
+}
+
+// readUUIDFile is the inverse.
+func readUUIDFile(path string) (string, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "", errs.Newf(errs.NotFound, "--uuid-file: %w", err)
+	}
+	return trimmed(data), nil
+}

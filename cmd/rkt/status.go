@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/stage0/pod"
+)
+
+type statusOptions struct {
+	wait     waitFlag
+	uuidFile string
+	format   string
+}
+
+// waitFlag is --wait, --wait=true, --wait=false or --wait=10s.
+type waitFlag struct {
+	on      bool
+	timeout time.Duration // 0: for ever
+}
+
+func (w *waitFlag) String() string { return "" }
+func (w *waitFlag) Type() string   { return "bool|DURATION" }
+
+func (w *waitFlag) Set(s string) error {
+	if b, err := strconv.ParseBool(s); err == nil {
+		*w = waitFlag{on: b}
+		return nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d <= 0 {
+		return errs.Newf(errs.Usage, "%q: neither true, false nor a duration such as 10s", s)
+	}
+	*w = waitFlag{on: true, timeout: d}
+	return nil
+}
+
+func newStatus(g *globals) *cobra.Command {
+	var o statusOptions
+	cmd := &cobra.Command{
+		Use:   "status [FLAGS] UUID",
+		Short: "Show the state of a pod",
+		Long: `Shows the state of a pod and how its apps ended.
+
+With --wait it waits for the pod to end; when a duration is given and is over
+first, the exit code is 124.`,
+		RunE: func(cmd *cobra.Command, args []string) error { return runStatus(cmd.Context(), g, o, args) },
+	}
+	fs := cmd.Flags()
+	fs.Var(&o.wait, "wait", "wait for the pod to end, or for that long")
+	fs.Lookup("wait").NoOptDefVal = "true"
+	g.refused.flag(fs, "wait-ready", "bool|DURATION", "wait for the pod to be ready")
+	fs.Lookup("wait-ready").NoOptDefVal = "true"
+	fs.StringVar(&o.uuidFile, "uuid-file", "", "file with the pod's UUID")
+	fs.StringVar(&o.format, "format", "", "json or json-pretty")
+	return cmd
+}
+
+func runStatus(ctx context.Context, g *globals, o statusOptions, args []string) error {
+	if err := checkFormat(o.format); err != nil {
+		return err
+	}
+	if os.Geteuid() != 0 {
+		return g.statusForAnyone(o, args)
+	}
+	h, found, err := g.onePod(args, o.uuidFile)
+	if err != nil {
+		return err
+	}
+	if o.wait.on {
+		if o.wait.timeout > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, o.wait.timeout)
+			defer cancel()
+		}
+		over, err := h.pods.WaitOver(ctx, found.UUID)
+		switch {
+		case errors.Is(err, context.DeadlineExceeded):
+			return withCode(codeTimeout, err)
+		case err != nil:
+			return err
+		}
+		found = over
+	}
+	f, err := h.pods.Facts(found)
+	if err != nil {
+		return err
+	}
+	return g.printStatus(viewOf(f), o)
+}
+
+// statusForAnyone reads the summaries only.
+func (g *globals) statusForAnyone(o statusOptions, args []string) error {
+	arg, err := oneArg(args, o.uuidFile)
+	if err != nil {
+		return err
+	}
+	if o.wait.on {
+		return needRoot()
+	}
+	views, _, err := g.views()
+	if err != nil {
+		return err
+	}
+	var matches []view
+	for _, v := range views {
+		if arg != "" && strings.HasPrefix(v.uuid, strings.ToLower(arg)) {
+			matches = append(matches, v)
+		}
+	}
+	switch len(matches) {
+	case 0:
+		return pod.NoMatch(arg)
+	case 1:
+		return g.printStatus(matches[0], o)
+	}
+	return errs.Newf(errs.Usage, "ambiguous uuid, %d matches", len(matches))
+}
+
+func (g *globals) printStatus(v view, o statusOptions) error {
+	if o.format != "" {
+		return printJSON(g.stdout, o.format, v.json())
+	}
+	return statusText(g.stdout, v)
+}
+
+// statusText prints lines of KEY=VALUE. An app without an exit code, since
+// nobody saw its end, has only a reason.
+func statusText(w io.Writer, v view) error {
+	var b strings.Builder
+	line := func(key string, val any) { fmt.Fprintf(&b, "%s=%v\n", key, val) }
+	line("state", v.state)
+	if v.reason != "" {
+		line("reason", v.reason)
+	}
+	if !v.created.IsZero() {
+		line("created", fullTime(v.created))
+	}
+	if !v.started.IsZero() {
+		line("started", fullTime(v.started))
+	}
+	if n := networks(v.networks); n != "" {
+		line("networks", n)
+	}
+	if v.pid != 0 {
+		line("pid", v.pid)
+	}
+	line("exited", v.state.Over() && v.state.HasRun())
+	if e := v.exit; e != nil {
+		line("exit", e.Code)
+		line("exit-cause", e.Cause)
+		if e.App != "" {
+			line("exit-app", e.App)
+		}
+		if e.Message != "" {
+			line("exit-message", strings.ReplaceAll(e.Message, "\n", " "))
+		}
+	}
+	if v.state.Over() {
+		appLines(line, v)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func appLines(line func(string, any), v view) {
+	for _, a := range v.apps {
+		if a.status == nil {
+			continue
+		}
+		if a.status.ExitCode != nil {
+			line("app-"+a.name, *a.status.ExitCode)
+		}
+		if a.status.Reason != "" {
+			line("app-"+a.name+"-reason", a.status.Reason)
+		}
+		if a.status.Message != "" {
+			line("app-"+a.name+"-message", strings.ReplaceAll(a.status.Message, "\n", " "))
+		}
+	}
+}
