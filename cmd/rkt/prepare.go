@@ -36,8 +36,11 @@ func runPrepare(ctx context.Context, g *globals, cmd *cobra.Command, o *podFlags
 	if err := needRoot(); err != nil {
 		return err
 	}
-	if _, err := handoff.Find(ctx, o.stage1); err != nil {
-		return err
+	if o.stage1 != "" {
+		// It is looked for again when the pod runs; a mistake is told now.
+		if _, err := handoff.Find(ctx, o.stage1); err != nil {
+			return err
+		}
 	}
 	run := runFlags{}
 	p, err := g.preparePod(ctx, cmd, o, &run, quiet)
