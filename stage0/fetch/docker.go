@@ -1,0 +1,102 @@
+package fetch
+
+import (
+	"encoding/json"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/rkt-pods/rkt/pkg/digest"
+	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/image"
+	"github.com/rkt-pods/rkt/stage0/tree"
+)
+
+const dockerFile = "manifest.json"
+
+// saved is one image of what `docker save` writes.
+type saved struct {
+	Config   string
+	RepoTags []string
+	Layers   []string
+}
+
+// docker imports from a docker archive; ok is false if it is none.
+func (im *importer) docker(f files) (rec image.Record, ok bool, err error) {
+	raw, err := readSmall(f, dockerFile)
+	if missing(err) {
+		return rec, false, nil
+	}
+	if err != nil {
+		return rec, true, err
+	}
+	var list []saved
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return rec, true, errs.Newf(errs.Corrupt, "%s: not valid JSON: %w", dockerFile, err)
+	}
+	s, err := im.chooseSaved(list)
+	if err != nil {
+		return rec, true, err
+	}
+	rec, err = im.savedImage(f, s)
+	return rec, true, err
+}
+
+func (im *importer) chooseSaved(list []saved) (saved, error) {
+	var tags []string
+	for _, s := range list {
+		tags = append(tags, s.RepoTags...)
+		if im.ref != "" && slices.Contains(s.RepoTags, im.ref) {
+			return s, nil
+		}
+	}
+	switch {
+	case len(list) == 0:
+		return saved{}, errs.Newf(errs.Corrupt, "no image in the archive")
+	case im.ref != "":
+		return saved{}, errs.WithHint(errs.Newf(errs.NotFound, "no image %q in the archive", im.ref), "there are: %s", strings.Join(tags, ", "))
+	case len(list) > 1:
+		return saved{}, errs.WithHint(errs.Newf(errs.Usage, "%d images in the archive", len(list)),
+			"say which one as %s:REFERENCE, with one of: %s", im.path, strings.Join(tags, ", "))
+	}
+	return list[0], nil
+}
+
+func (im *importer) savedImage(f files, s saved) (rec image.Record, err error) {
+	raw, err := readSmall(f, path.Clean(s.Config))
+	if err != nil {
+		return rec, errs.Newf(errs.Corrupt, "image config: %w", err)
+	}
+	// Its name is its digest, in all versions of the format.
+	hex := strings.TrimSuffix(path.Base(s.Config), ".json")
+	if d, err := digest.Parse("sha256:" + hex); err == nil && digest.Of(digest.SHA256, raw) != d {
+		return rec, errs.Newf(errs.Corrupt, "image config %s: the content is another", s.Config)
+	}
+	config, err := image.ParseConfig(raw)
+	if err != nil {
+		return rec, err
+	}
+	if len(s.Layers) != len(config.RootFS.DiffIDs) {
+		return rec, errs.Newf(errs.Corrupt, "%s: %d layers, but the config has %d diff ids", dockerFile, len(s.Layers), len(config.RootFS.DiffIDs))
+	}
+	rec = image.Record{ID: digest.ImageID(digest.Of(digest.SHA512, raw)), Labels: config.Labels()}
+	im.name(&rec, s.RepoTags)
+	if err := im.begin(&rec, config); err != nil {
+		return rec, err
+	}
+	if rec.Config, err = im.staging.AddBlob(digest.SHA256, raw); err != nil {
+		return rec, err
+	}
+	chain, err := im.layers(config.RootFS.DiffIDs, func(i int, want digest.Digest) (tree.Layer, string, error) {
+		r, _, err := f.open(path.Clean(s.Layers[i]))
+		if err != nil {
+			return tree.Layer{}, "", errs.WithClass(errs.Corrupt, err)
+		}
+		defer r.Close()
+		return im.unpack(r, want)
+	})
+	if err != nil {
+		return rec, err
+	}
+	return im.commit(rec, chain)
+}

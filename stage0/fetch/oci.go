@@ -1,0 +1,361 @@
+package fetch
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/rkt-pods/rkt/pkg/appc"
+	"github.com/rkt-pods/rkt/pkg/digest"
+	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/image"
+	"github.com/rkt-pods/rkt/pkg/layer"
+	"github.com/rkt-pods/rkt/stage0/tree"
+)
+
+// maxIndexDepth is how far indexes may be nested.
+const maxIndexDepth = 4
+
+// layout imports from an OCI image layout; ok is false if there is none.
+func (im *importer) layout(f files) (rec image.Record, ok bool, err error) {
+	raw, err := readSmall(f, layoutFile)
+	if missing(err) {
+		return rec, false, nil
+	}
+	if err != nil {
+		return rec, true, err
+	}
+	var version layoutVersion
+	if err := json.Unmarshal(raw, &version); err != nil || !strings.HasPrefix(version.Version, "1.") {
+		return rec, true, errs.Newf(errs.Unsupported, "%s: not a layout of version 1", layoutFile)
+	}
+	raw, err = readSmall(f, indexFile)
+	if missing(err) {
+		return rec, false, nil
+	}
+	if err != nil {
+		return rec, true, err
+	}
+	l := &ociImport{importer: im, files: f}
+	desc, err := l.choose(raw)
+	if err != nil {
+		return rec, true, err
+	}
+	rec, err = l.image(desc)
+	return rec, true, err
+}
+
+// ociImport imports one image of a layout.
+type ociImport struct {
+	*importer
+	files files
+}
+
+// choose finds the one image that is meant: by the reference if one was given,
+// else the only one there is.
+func (l *ociImport) choose(raw []byte) (descriptor, error) {
+	var idx index
+	if err := json.Unmarshal(raw, &idx); err != nil {
+		return descriptor{}, errs.Newf(errs.Corrupt, "%s: not valid JSON: %w", indexFile, err)
+	}
+	var images []descriptor
+	for _, d := range idx.Manifests {
+		if isImage(d) && (l.ref == "" || slices.Contains(refNames(d), l.ref)) && !slices.ContainsFunc(images, sameDigest(d)) {
+			images = append(images, d)
+		}
+	}
+	if l.ref == "" && len(images) > 1 && unnamed(images) {
+		// A multi-platform index that was written out as the layout's own.
+		return l.platform(images)
+	}
+	switch len(images) {
+	case 1:
+		return l.resolve(images[0], 0)
+	case 0:
+		if l.ref != "" {
+			return descriptor{}, l.whichRef(idx.Manifests, errs.Newf(errs.NotFound, "no image %q in the layout", l.ref))
+		}
+		return descriptor{}, errs.Newf(errs.Corrupt, "no image in the layout")
+	default:
+		return descriptor{}, l.whichRef(images, errs.Newf(errs.Usage, "%d images in the layout", len(images)))
+	}
+}
+
+func sameDigest(d descriptor) func(descriptor) bool {
+	return func(o descriptor) bool { return o.Digest == d.Digest && slices.Equal(refNames(o), refNames(d)) }
+}
+
+func unnamed(list []descriptor) bool {
+	return !slices.ContainsFunc(list, func(d descriptor) bool { return len(refNames(d)) > 0 || d.Platform == nil })
+}
+
+func (l *ociImport) whichRef(list []descriptor, err error) error {
+	var names []string
+	for _, d := range list {
+		if isImage(d) {
+			names = append(names, refNames(d)...)
+		}
+	}
+	if len(names) == 0 {
+		return err
+	}
+	return errs.WithHint(err, "say which one as %s:REFERENCE, with one of: %s", l.path, strings.Join(names, ", "))
+}
+
+// refNames are the names that the layout has for an image, the fullest first.
+func refNames(d descriptor) []string {
+	var names []string
+	for _, key := range []string{annFullName, annRefName} {
+		if n := d.Annotations[key]; n != "" && !slices.Contains(names, n) {
+			names = append(names, n)
+		}
+	}
+	return names
+}
+
+// isImage says whether the descriptor may lead to an image, as opposed to an
+// attestation or another artifact.
+func isImage(d descriptor) bool {
+	if d.Annotations["vnd.docker.reference.type"] != "" || d.Platform != nil && d.Platform.OS == "unknown" {
+		return false
+	}
+	switch d.MediaType {
+	case ociManifest, ociIndex, dockerManifest, dockerList:
+		return d.ArtifactType == ""
+	default:
+		return false
+	}
+}
+
+// resolve follows indexes to the manifest for this host.
+func (l *ociImport) resolve(d descriptor, depth int) (descriptor, error) {
+	if d.MediaType == ociManifest || d.MediaType == dockerManifest {
+		return d, nil
+	}
+	if depth >= maxIndexDepth {
+		return d, errs.Newf(errs.Corrupt, "index %s: nested too deep", d.Digest)
+	}
+	raw, err := l.blob(d)
+	if err != nil {
+		return d, err
+	}
+	var idx index
+	if err := json.Unmarshal(raw, &idx); err != nil {
+		return d, errs.Newf(errs.Corrupt, "index %s: not valid JSON: %w", d.Digest, err)
+	}
+	m, err := l.platform(slices.DeleteFunc(idx.Manifests, func(d descriptor) bool { return !isImage(d) }))
+	if err != nil {
+		return d, err
+	}
+	m, err = l.resolve(m, depth+1)
+	if m.Annotations == nil {
+		m.Annotations = map[string]string{}
+	}
+	// The name stands at the index.
+	for _, key := range []string{annFullName, annRefName} {
+		m.Annotations[key] = cmp.Or(d.Annotations[key], m.Annotations[key])
+	}
+	return m, err
+}
+
+// platform picks the manifest for this host.
+func (l *ociImport) platform(list []descriptor) (descriptor, error) {
+	var have []string
+	for _, d := range list {
+		if d.Platform == nil {
+			if len(list) == 1 {
+				return d, nil // its config says more
+			}
+			continue
+		}
+		p := d.Platform
+		if p.OS == runtime.GOOS && image.ArchFromGo(p.Architecture, p.Variant) == image.ArchFromGo(runtime.GOARCH, "") {
+			return d, nil
+		}
+		have = append(have, p.OS+"/"+p.Architecture)
+	}
+	err := errs.Newf(errs.Unsupported, "no image for %s/%s", runtime.GOOS, runtime.GOARCH)
+	if len(have) > 0 {
+		err = errs.WithHint(err, "there are images for %s", strings.Join(have, ", "))
+	}
+	return descriptor{}, err
+}
+
+func blobName(d digest.Digest) string { return "blobs/" + string(d.Alg) + "/" + d.Hex }
+
+// openBlob opens a blob; the reader fails if it is not what the descriptor says.
+func (l *ociImport) openBlob(desc descriptor) (io.ReadCloser, io.Reader, digest.Digest, error) {
+	d, err := digest.Parse(desc.Digest)
+	if err != nil {
+		return nil, nil, d, errs.WithClass(errs.Corrupt, err)
+	}
+	f, _, err := l.files.open(blobName(d))
+	if err != nil {
+		return nil, nil, d, errs.Newf(errs.Corrupt, "blob %s: %w", d.OCI(), err)
+	}
+	return f, digest.Reader(f, d, desc.Size), d, nil
+}
+
+// blob reads a small blob.
+func (l *ociImport) blob(desc descriptor) ([]byte, error) {
+	if desc.Size > image.MaxManifest {
+		return nil, errs.Newf(errs.Corrupt, "blob %s: larger than %d bytes", desc.Digest, image.MaxManifest)
+	}
+	f, r, _, err := l.openBlob(desc)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(r)
+}
+
+// image imports the image of one manifest.
+func (l *ociImport) image(desc descriptor) (rec image.Record, err error) {
+	raw, err := l.blob(desc)
+	if err != nil {
+		return rec, err
+	}
+	var m manifest
+	if err := json.Unmarshal(raw, &m); err != nil {
+		return rec, errs.Newf(errs.Corrupt, "manifest %s: not valid JSON: %w", desc.Digest, err)
+	}
+	rawConfig, err := l.blob(m.Config)
+	if err != nil {
+		return rec, err
+	}
+	config, err := image.ParseConfig(rawConfig)
+	if err != nil {
+		return rec, err
+	}
+	if len(m.Layers) != len(config.RootFS.DiffIDs) {
+		return rec, errs.Newf(errs.Corrupt, "manifest %s: %d layers, but the config has %d diff ids", desc.Digest, len(m.Layers), len(config.RootFS.DiffIDs))
+	}
+	for _, d := range m.Layers {
+		if !strings.Contains(d.MediaType, "tar") || strings.Contains(d.MediaType, "encrypted") {
+			return rec, errs.Newf(errs.Unsupported, "layer %s: media type %q", d.Digest, d.MediaType)
+		}
+	}
+	rec = image.Record{ID: digest.ImageID(digest.Of(digest.SHA512, raw)), Labels: config.Labels()}
+	l.name(&rec, refNames(desc))
+	if err := l.begin(&rec, config); err != nil {
+		return rec, err
+	}
+	if rec.Manifest, err = l.staging.AddBlob(desc.alg(), raw); err != nil {
+		return rec, err
+	}
+	if rec.Config, err = l.staging.AddBlob(m.Config.alg(), rawConfig); err != nil {
+		return rec, err
+	}
+	chain, err := l.layers(config.RootFS.DiffIDs, func(i int, want digest.Digest) (tree.Layer, string, error) {
+		f, r, _, err := l.openBlob(m.Layers[i])
+		if err != nil {
+			return tree.Layer{}, "", err
+		}
+		defer f.Close()
+		return l.unpack(r, want)
+	})
+	if err != nil {
+		return rec, err
+	}
+	return l.commit(rec, chain)
+}
+
+// begin checks what is known before any layer is read.
+func (im *importer) begin(rec *image.Record, config *image.Config) error {
+	rec.Kind = image.OCI
+	if err := im.admit(image.OCI); err != nil {
+		return err
+	}
+	if err := image.CheckHost(rec.Labels); err != nil {
+		return err
+	}
+	// What can't be said in appc's terms can't be run: better known now.
+	_, err := image.FromOCI(config, rec.Name, rec.Labels, nil)
+	rec.Trust, rec.ImportedAt = im.trust, now()
+	return err
+}
+
+// name sets the record's names. The first reference counts for name and
+// version; without any it is the file's own name.
+func (im *importer) name(rec *image.Record, refs []string) {
+	rec.Name = stem(im.path)
+	for i, ref := range refs {
+		if at := strings.IndexByte(ref, '@'); at > 0 {
+			ref = ref[:at]
+		}
+		slash, colon := strings.LastIndexByte(ref, '/'), strings.LastIndexByte(ref, ':')
+		name, version := ref, ""
+		switch {
+		case colon > slash:
+			name, version = ref[:colon], ref[colon+1:]
+		case slash < 0 && i == 0:
+			name, version = rec.Name, ref // a layout's ref.name is a tag, as a rule
+			ref = name + ":" + version
+		}
+		if i == 0 {
+			rec.Name = name
+			if version != "" {
+				rec.Labels = append(appc.Labels{{Name: "version", Value: version}}, rec.Labels...)
+			}
+		}
+		if !slices.Contains(rec.Names, ref) {
+			rec.Names = append(rec.Names, ref)
+		}
+	}
+}
+
+// layers brings in the layers that the store lacks, each once.
+func (im *importer) layers(diffIDs []string, get func(int, digest.Digest) (tree.Layer, string, error)) (*tree.Chain, error) {
+	keys := make([]string, len(diffIDs))
+	want := make([]digest.Digest, len(diffIDs))
+	for i, id := range diffIDs {
+		d, err := digest.Parse(id)
+		if err != nil {
+			return nil, errs.WithClass(errs.Corrupt, fmt.Errorf("diff id: %w", err))
+		}
+		want[i], keys[i] = d, layer.Key(layer.OCI, d)
+	}
+	missing, err := im.staging.Need(im.ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	chain := tree.NewChain(im.store, im.staging)
+	for i, key := range keys {
+		if !slices.Contains(missing, key) || slices.Contains(keys[:i], key) {
+			continue
+		}
+		im.progress(Event{Stage: "layer", Object: key, Done: int64(i + 1), Total: int64(len(keys))})
+		l, dir, err := get(i, want[i])
+		if err != nil {
+			return nil, fmt.Errorf("layer %d of %d: %w", i+1, len(keys), err)
+		}
+		chain.Add(l.Meta, dir)
+	}
+	chain.OCI(keys)
+	return chain, nil
+}
+
+// unpack reads one layer to the end of r, whose own check comes with the end.
+func (im *importer) unpack(r io.Reader, want digest.Digest) (tree.Layer, string, error) {
+	in, _, err := decompress(r)
+	if err != nil {
+		return tree.Layer{}, "", err
+	}
+	defer in.Close()
+	dir, err := im.staging.NewLayer()
+	if err != nil {
+		return tree.Layer{}, "", err
+	}
+	l, err := tree.Unpack(im.ctx, in, dir, tree.Options{Kind: layer.OCI, Want: want})
+	if err != nil {
+		return l, "", err
+	}
+	if n, err := io.Copy(io.Discard, r); err != nil || n > 0 {
+		return l, "", cmp.Or(err, errs.Newf(errs.Corrupt, "%d bytes after the end of the layer", n))
+	}
+	return l, dir, nil
+}

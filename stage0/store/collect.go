@@ -1,0 +1,278 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/rkt-pods/rkt/pkg/atomicfile"
+	"github.com/rkt-pods/rkt/pkg/digest"
+	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/fault"
+	"github.com/rkt-pods/rkt/pkg/lock"
+)
+
+// Held is what the pods need of the store, with the pods that need it.
+type Held struct {
+	Images map[string][]string // image id → pods
+	Layers map[string][]string // layer key → pods
+	// Unknown are the pods whose references can't be read. They may need
+	// anything, so they hold everything.
+	Unknown []string
+}
+
+// HeldFunc reads what the pods hold. It is called with the store's lock held,
+// so that no pod is added meanwhile.
+type HeldFunc func() (Held, error)
+
+// Garbage is what nothing names any more.
+type Garbage struct {
+	Layers  []string `json:"layers"`
+	Blobs   []string `json:"blobs"`
+	Staging []string `json:"staging"` // entries of store/tmp whose maker is gone
+}
+
+// Empty says whether there is nothing to collect.
+func (g Garbage) Empty() bool { return len(g.Layers)+len(g.Blobs)+len(g.Staging) == 0 }
+
+// Plan says what Collect would delete, and changes nothing.
+func (s *Store) Plan(held HeldFunc) (Garbage, error) {
+	g, err := s.unreferenced(held)
+	if err != nil {
+		return g, err
+	}
+	entries, err := s.tmpEntries()
+	if err != nil {
+		return g, err
+	}
+	for _, name := range entries {
+		busy, err := lock.Held(s.path("tmp", name, "lock"))
+		if err != nil {
+			return g, err
+		}
+		if !busy {
+			g.Staging = append(g.Staging, name)
+		}
+	}
+	return g, nil
+}
+
+// Collect deletes layers and blobs that no image and no pod names, and staging
+// entries whose maker is gone. It keeps the store's lock for reading the
+// references and for renames only.
+func (s *Store) Collect(ctx context.Context, held HeldFunc) (done Garbage, err error) {
+	excl, err := s.exclude(ctx)
+	if err != nil {
+		return done, err
+	}
+	stale, trash, done, err := s.takeOut(held)
+	err = errors.Join(err, excl.Close())
+	// From here on nobody can see or need what goes.
+	for _, g := range stale {
+		err = errors.Join(err, g.Close())
+	}
+	if trash != nil {
+		err = errors.Join(err, trash.Close())
+	}
+	return done, err
+}
+
+// takeOut runs with the store's lock. It locks stale entries and moves
+// unreferenced layers and blobs into an entry of their own.
+func (s *Store) takeOut(held HeldFunc) (stale []*Staging, trash *Staging, done Garbage, err error) {
+	stale, err = s.lockStale()
+	if err != nil {
+		return stale, nil, done, err
+	}
+	for _, g := range stale {
+		done.Staging = append(done.Staging, filepath.Base(g.dir))
+	}
+	garbage, err := s.unreferenced(held)
+	if err != nil || len(garbage.Layers)+len(garbage.Blobs) == 0 {
+		return stale, nil, done, err
+	}
+	if trash, err = s.newEntry("gc"); err != nil {
+		return stale, nil, done, err
+	}
+	for _, key := range garbage.Layers {
+		if err := atomicfile.Rename("store.layer.drop", s.LayerDir(key), filepath.Join(trash.dir, key), atomicfile.Renamed); err != nil {
+			return stale, trash, done, fmt.Errorf("collect layer: %w", err)
+		}
+		done.Layers = append(done.Layers, key)
+	}
+	for _, name := range garbage.Blobs {
+		d, err := digest.Parse(name)
+		if err != nil {
+			return stale, trash, done, err
+		}
+		if err := atomicfile.Rename("store.blob.drop", s.blobPath(d), filepath.Join(trash.dir, name), atomicfile.Renamed); err != nil {
+			return stale, trash, done, fmt.Errorf("collect blob: %w", err)
+		}
+		done.Blobs = append(done.Blobs, name)
+	}
+	return stale, trash, done, nil
+}
+
+// unreferenced reads all references once.
+func (s *Store) unreferenced(held HeldFunc) (Garbage, error) {
+	var g Garbage
+	pods, err := held()
+	if err != nil {
+		return g, err
+	}
+	if len(pods.Unknown) > 0 {
+		return g, nil // fail closed: whoever gave Unknown reports it
+	}
+	layers, blobs, err := s.references()
+	if err != nil {
+		return g, err
+	}
+	for key := range pods.Layers {
+		layers[key] = true
+	}
+	entries, err := os.ReadDir(s.path("layers"))
+	if err != nil {
+		return g, fmt.Errorf("list layers: %w", err)
+	}
+	for _, e := range entries {
+		if !layers[e.Name()] {
+			g.Layers = append(g.Layers, e.Name())
+		}
+	}
+	for _, alg := range []digest.Alg{digest.SHA256, digest.SHA512} {
+		entries, err := os.ReadDir(s.path("blobs", string(alg)))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return g, fmt.Errorf("list blobs: %w", err)
+		}
+		for _, e := range entries {
+			d := digest.Digest{Alg: alg, Hex: e.Name()}
+			// A name that is no digest is not ours to delete.
+			if _, err := digest.Parse(d.String()); err == nil && !blobs[d.String()] {
+				g.Blobs = append(g.Blobs, d.String())
+			}
+		}
+	}
+	return g, nil
+}
+
+// references are the layers and blobs that images and live staging entries
+// name. One unreadable record is an error: it may name anything.
+func (s *Store) references() (layers, blobs map[string]bool, err error) {
+	layers, blobs = map[string]bool{}, map[string]bool{}
+	images, err := s.Images()
+	if err != nil {
+		return nil, nil, errs.WithHint(err, "nothing is collected before the record is readable, or removed with \"rkt image rm\"")
+	}
+	for _, rec := range images {
+		for _, key := range rec.Layers {
+			layers[key] = true
+		}
+		for _, b := range blobsOf(rec) {
+			blobs[b] = true
+		}
+	}
+	entries, err := s.tmpEntries()
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, name := range entries {
+		var refs staged
+		err := atomicfile.ReadJSON(s.path("tmp", name, "refs.json"), &refs)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, nil, errs.WithClass(errs.Corrupt, err)
+		}
+		for _, key := range refs.Layers {
+			layers[key] = true
+		}
+	}
+	return layers, blobs, nil
+}
+
+// tmpEntries are the folders of store/tmp; the files there are id and version
+// on their way.
+func (s *Store) tmpEntries() ([]string, error) {
+	entries, err := os.ReadDir(s.path("tmp"))
+	if err != nil {
+		return nil, fmt.Errorf("list staging entries: %w", err)
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+// lockStale locks the entries whose maker is gone. Their references are void.
+func (s *Store) lockStale() ([]*Staging, error) {
+	names, err := s.tmpEntries()
+	if err != nil {
+		return nil, err
+	}
+	var stale []*Staging
+	for _, name := range names {
+		dir := s.path("tmp", name)
+		l, err := lock.TryExclusive(filepath.Join(dir, "lock"))
+		if errs.Is(err, errs.Busy) || errors.Is(err, fs.ErrNotExist) {
+			continue // at work, or done right now
+		}
+		if err != nil {
+			return stale, err
+		}
+		stale = append(stale, &Staging{store: s, dir: dir, lock: l})
+		if err := os.Remove(filepath.Join(dir, "refs.json")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return stale, fmt.Errorf("collect staging entry: %w", err)
+		}
+	}
+	return stale, nil
+}
+
+// RemoveImage removes the image's names and record; its layers go with the
+// next Collect. It refuses, with class Busy, an image that a pod holds.
+func (s *Store) RemoveImage(ctx context.Context, id string, held HeldFunc) error {
+	if !digest.IsImageID(id) {
+		return errs.Newf(errs.Usage, "image %q: not a full image ID", id)
+	}
+	excl, err := s.exclude(ctx)
+	if err != nil {
+		return err
+	}
+	defer excl.Close()
+	pods, err := held()
+	if err != nil {
+		return err
+	}
+	short := digest.ShortID(id, 12)
+	if holders := slices.Concat(pods.Images[id], pods.Unknown); len(holders) > 0 {
+		err := errs.Newf(errs.Busy, "image %s: in use by pod %s", short, strings.Join(slices.Compact(slices.Sorted(slices.Values(holders))), ", "))
+		return errs.WithHint(err, "\"rkt rm\" removes an exited pod, \"rkt gc\" all of them")
+	}
+	if _, err := os.Lstat(s.imagePath(id)); errors.Is(err, fs.ErrNotExist) {
+		return errs.Newf(errs.NotFound, "image %s: not in the store", short)
+	}
+	if err := fault.Step("store.name.remove"); err != nil {
+		return err
+	}
+	if err := s.dropNames(id); err != nil {
+		return fmt.Errorf("image %s: %w", short, err)
+	}
+	if err := fault.Step("store.image.remove"); err != nil {
+		return err
+	}
+	if err := os.Remove(s.imagePath(id)); err != nil {
+		return fmt.Errorf("remove image record: %w", err)
+	}
+	if err := os.Remove(s.usedPath(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove image record: %w", err)
+	}
+	return nil
+}

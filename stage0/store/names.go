@@ -1,0 +1,71 @@
+package store
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/rkt-pods/rkt/pkg/atomicfile"
+	"github.com/rkt-pods/rkt/pkg/errs"
+)
+
+// name is a file of store/names: the image that a reference means. The newest
+// import wins.
+type name struct {
+	Ref        string    `json:"ref"`
+	ID         string    `json:"id"`
+	Verified   bool      `json:"verified"`
+	ImportedAt time.Time `json:"importedAt"`
+}
+
+// nameFile is the file name of a reference: readable where that is possible.
+func nameFile(ref string) string {
+	s := url.QueryEscape(ref)
+	if len(s) > 200 || strings.HasPrefix(s, ".") {
+		sum := sha256.Sum256([]byte(ref))
+		return "=" + hex.EncodeToString(sum[:])
+	}
+	return s
+}
+
+// resolve returns the image id that a reference means.
+func (s *Store) resolve(ref string) (string, error) {
+	var n name
+	err := atomicfile.ReadJSON(s.path("names", nameFile(ref)), &n)
+	if err != nil {
+		return "", err
+	}
+	if n.Ref != ref {
+		return "", errs.Newf(errs.Corrupt, "name %q: the record is of %q", ref, n.Ref)
+	}
+	return n.ID, nil
+}
+
+func (s *Store) writeName(n name) error {
+	return atomicfile.WriteJSON(s.path("names", nameFile(n.Ref)), n, 0o600, atomicfile.Renamed)
+}
+
+// dropNames removes the references that mean the image.
+func (s *Store) dropNames(id string) error {
+	entries, err := os.ReadDir(s.path("names"))
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		var n name
+		path := s.path("names", e.Name())
+		if err := atomicfile.ReadJSON(path, &n); err != nil || n.ID != id {
+			continue // another's, or unreadable: then it means no image at all
+		}
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove name: %w", err)
+		}
+	}
+	return nil
+}

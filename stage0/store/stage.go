@@ -1,0 +1,270 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt-pods/rkt/pkg/atomicfile"
+	"github.com/rkt-pods/rkt/pkg/digest"
+	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/fault"
+	"github.com/rkt-pods/rkt/pkg/image"
+	"github.com/rkt-pods/rkt/pkg/lock"
+)
+
+// holdDeadline bounds the wait for the store's lock: nobody keeps it for
+// longer than some renames take.
+const holdDeadline = time.Minute
+
+// Hold keeps out Collect and RemoveImage until it is closed: what was found in
+// the store stays there. Keep it from resolve until the record that names what
+// was found (a pod's refs.json, a staging entry's refs.json) exists, and no
+// longer. Any number may hold at once.
+func (s *Store) Hold(ctx context.Context) (*lock.Lock, error) { return s.acquire(ctx, lock.Shared) }
+
+// exclude keeps out all who Hold.
+func (s *Store) exclude(ctx context.Context) (*lock.Lock, error) {
+	return s.acquire(ctx, lock.Exclusive)
+}
+
+// acquire passes the gate, where who wants the lock exclusively stands while it
+// waits: else holders that overlap could keep it waiting for ever.
+func (s *Store) acquire(ctx context.Context, take func(context.Context, string) (*lock.Lock, error)) (*lock.Lock, error) {
+	ctx, cancel := context.WithTimeout(ctx, holdDeadline)
+	defer cancel()
+	gate, err := take(ctx, s.path("gate"))
+	if err != nil {
+		return nil, fmt.Errorf("hold store: %w", err)
+	}
+	defer gate.Close()
+	l, err := take(ctx, s.path("lock"))
+	if err != nil {
+		return nil, fmt.Errorf("hold store: %w", err)
+	}
+	return l, nil
+}
+
+// Staging is an entry of store/tmp: what is being made, out of everyone's
+// sight. It owns the lock that tells Collect that its maker lives.
+type Staging struct {
+	store  *Store
+	dir    string
+	lock   *lock.Lock
+	layers int
+	blobs  []digest.Digest
+}
+
+// staged is refs.json of a staging entry: the layers of the store that the
+// image to come is made of. Collect counts them as needed.
+type staged struct {
+	Layers []string `json:"layers"`
+}
+
+// Stage makes an empty staging entry, which the caller closes.
+func (s *Store) Stage(ctx context.Context) (*Staging, error) {
+	// Between mkdir and lock the entry looks like one whose maker died.
+	hold, err := s.Hold(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer hold.Close()
+	return s.newEntry("import")
+}
+
+func (s *Store) newEntry(what string) (*Staging, error) {
+	g := &Staging{store: s, dir: s.path("tmp", what+"-"+rand.Text())}
+	if err := fault.Step("store.stage"); err != nil {
+		return nil, err
+	}
+	if err := os.Mkdir(g.dir, 0o700); err != nil {
+		return nil, fmt.Errorf("stage: %w", err)
+	}
+	// A default ACL of the data folder would get into everything below.
+	if err := unix.Removexattr(g.dir, "system.posix_acl_default"); err != nil && err != unix.ENODATA && err != unix.ENOTSUP {
+		return nil, fmt.Errorf("stage: %w", err)
+	}
+	l, err := lock.TryExclusive(filepath.Join(g.dir, "lock"))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("stage: %w", err), os.RemoveAll(g.dir))
+	}
+	g.lock = l
+	return g, nil
+}
+
+// Close deletes what was not committed.
+func (g *Staging) Close() error {
+	if g.lock == nil {
+		return nil
+	}
+	err := fault.Step("store.stage.remove")
+	if err == nil {
+		err = os.RemoveAll(g.dir)
+	}
+	// Only now: an unlocked entry is anyone's to delete.
+	err = errors.Join(err, g.lock.Close())
+	g.lock = nil
+	return err
+}
+
+// Path is a name in the entry's folder, for files that are dropped at its end.
+func (g *Staging) Path(name string) string { return filepath.Join(g.dir, "spool-"+name) }
+
+// NewLayer makes an empty folder for a layer that is to be unpacked.
+func (g *Staging) NewLayer() (string, error) {
+	g.layers++
+	dir := filepath.Join(g.dir, fmt.Sprintf("layer-%d", g.layers))
+	if err := fault.Step("store.layer.mkdir"); err != nil {
+		return "", err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return "", fmt.Errorf("stage layer: %w", err)
+	}
+	return dir, nil
+}
+
+// AddBlob puts a small blob beside the layers and returns its name.
+func (g *Staging) AddBlob(alg digest.Alg, data []byte) (string, error) {
+	d := digest.Of(alg, data)
+	if err := atomicfile.Write(filepath.Join(g.dir, "blob-"+d.String()), data, 0o600, atomicfile.Renamed); err != nil {
+		return "", fmt.Errorf("stage blob: %w", err)
+	}
+	g.blobs = append(g.blobs, d)
+	return d.String(), nil
+}
+
+// Need notes that the image to come is made of these layers, and returns
+// which of them the store lacks. The others will not be collected as long as
+// the entry is open.
+func (g *Staging) Need(ctx context.Context, keys []string) (missing []string, err error) {
+	hold, err := g.store.Hold(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer hold.Close()
+	if err := atomicfile.WriteJSON(g.refs(), staged{Layers: keys}, 0o600, atomicfile.Renamed); err != nil {
+		return nil, fmt.Errorf("stage: %w", err)
+	}
+	for _, key := range keys {
+		if _, err := g.store.LayerMeta(key); errs.Is(err, errs.NotFound) {
+			missing = append(missing, key)
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	return missing, nil
+}
+
+func (g *Staging) refs() string { return filepath.Join(g.dir, "refs.json") }
+
+// Import is what Commit gives a name.
+type Import struct {
+	Record image.Record
+	Layers map[string]string // key → folder from NewLayer, for those that the store lacked
+}
+
+// Commit makes the image part of the store: one sync of everything, then
+// renames in the order blob, layer, image, name. It is idempotent: nil means
+// that the image is in the store, whoever put each part there.
+func (g *Staging) Commit(ctx context.Context, in Import) (image.Record, error) {
+	rec := in.Record
+	rec.Version = recordVersion
+	temp := filepath.Join(g.dir, "image.json")
+	if err := atomicfile.WriteJSON(temp, rec, 0o600, atomicfile.Renamed); err != nil {
+		return rec, fmt.Errorf("commit image: %w", err)
+	}
+	if err := fault.Step("store.sync"); err != nil {
+		return rec, err
+	}
+	if err := atomicfile.SyncFS(g.dir); err != nil {
+		return rec, fmt.Errorf("commit image: %w", err)
+	}
+	// The layers of others that the record names were noted by Need; this
+	// covers the new ones, which are nobody's between rename and record.
+	hold, err := g.store.Hold(ctx)
+	if err != nil {
+		return rec, err
+	}
+	defer hold.Close()
+	if err := g.place(in); err != nil {
+		return rec, fmt.Errorf("commit image: %w", err)
+	}
+	if err := g.present(rec); err != nil {
+		return rec, fmt.Errorf("commit image: %w", err)
+	}
+	if err := atomicfile.Rename("store.image.rename", temp, g.store.imagePath(rec.ID), atomicfile.Synced); err != nil {
+		return rec, fmt.Errorf("commit image: %w", err)
+	}
+	for _, ref := range rec.Names {
+		if err := g.store.writeName(name{Ref: ref, ID: rec.ID, Verified: rec.Trust.Verified, ImportedAt: rec.ImportedAt}); err != nil {
+			return rec, fmt.Errorf("commit image: name %q: %w", ref, err)
+		}
+	}
+	return rec, nil
+}
+
+// place moves blobs and layers to their final names and syncs those names.
+func (g *Staging) place(in Import) error {
+	for _, d := range g.blobs {
+		target := g.store.blobPath(d)
+		if err := os.MkdirAll(filepath.Dir(target), 0o700); err != nil {
+			return err
+		}
+		from := filepath.Join(g.dir, "blob-"+d.String())
+		if err := atomicfile.Rename("store.blob.rename", from, target, atomicfile.Synced); err != nil {
+			return err
+		}
+	}
+	g.blobs = nil
+	for key, dir := range in.Layers {
+		if err := fault.Step("store.layer.rename"); err != nil {
+			return err
+		}
+		err := unix.Renameat2(unix.AT_FDCWD, dir, unix.AT_FDCWD, g.store.LayerDir(key), unix.RENAME_NOREPLACE)
+		// Somebody else imported the same layer meanwhile; ours goes with the entry.
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("layer %s: %w", key, err)
+		}
+	}
+	if len(in.Layers) == 0 {
+		return nil
+	}
+	return atomicfile.SyncDir(g.store.path("layers"))
+}
+
+// present checks that all parts of the record are there: a record is never
+// written before what it names.
+func (g *Staging) present(rec image.Record) error {
+	for _, key := range rec.Layers {
+		if _, err := g.store.LayerMeta(key); err != nil {
+			return err
+		}
+	}
+	for _, blob := range blobsOf(rec) {
+		d, err := digest.Parse(blob)
+		if err != nil {
+			return err
+		}
+		if _, err := os.Stat(g.store.blobPath(d)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func blobsOf(rec image.Record) []string {
+	var list []string
+	for _, b := range append([]string{rec.Manifest, rec.Config}, rec.Signatures...) {
+		if b != "" {
+			list = append(list, b)
+		}
+	}
+	return list
+}

@@ -1,0 +1,255 @@
+package tree
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt-pods/rkt/pkg/atomicfile"
+	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/fault"
+	"github.com/rkt-pods/rkt/pkg/layer"
+)
+
+// fixup appends the layer that puts right what overlayfs makes of the chain:
+// a folder that an upper layer has without an entry of its own shows that
+// layer's default owner and mode, and a hard link to a file of a lower layer is
+// not there at all.
+func (c *Chain) fixup(ctx context.Context) error {
+	v, err := c.view()
+	if err != nil {
+		return err
+	}
+	defer v.close()
+	p, err := v.plan()
+	if err != nil || p.empty() {
+		return err
+	}
+	key := layer.FixupKey(c.keys)
+	missing, err := c.need(ctx, key)
+	if err != nil {
+		return err
+	}
+	if slices.Contains(missing, key) {
+		dir, err := c.staging.NewLayer()
+		if err != nil {
+			return err
+		}
+		meta := layer.Meta{Version: layer.MetaVersion, Key: key, Chain: slices.Clone(c.keys)}
+		if err := v.build(dir, p, &meta); err != nil {
+			return err
+		}
+		c.added[key] = placed{dir, meta}
+	}
+	c.keys = append(c.keys, key)
+	return nil
+}
+
+func (c *Chain) view() (*view, error) {
+	v := &view{}
+	for _, key := range c.keys {
+		p, err := c.locate(key)
+		if err != nil {
+			v.close()
+			return nil, err
+		}
+		r, err := p.open()
+		if err != nil {
+			v.close()
+			return nil, err
+		}
+		v.layers = append(v.layers, viewLayer{root: r, implicit: p.meta.Implicit, links: p.meta.HardLinks})
+	}
+	return v, nil
+}
+
+// plan is what the fix-up layer has: folders, each to look like that of a
+// layer, and files of lower layers under one or more names.
+type plan struct {
+	dirs  map[string]int // name → layer
+	files map[source][]string
+}
+
+// source is a file of a layer.
+type source struct {
+	layer int
+	name  string
+}
+
+func (p *plan) empty() bool { return len(p.dirs)+len(p.files) == 0 }
+
+func (v *view) plan() (*plan, error) {
+	p := &plan{dirs: map[string]int{}, files: map[source][]string{}}
+	for i, l := range v.layers {
+		for _, name := range l.implicit {
+			if err := v.planDir(p, string(name)); err != nil {
+				return nil, err
+			}
+		}
+		for _, link := range l.links {
+			if err := v.planLink(p, i, link); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return p, nil
+}
+
+func (v *view) planDir(p *plan, name string) error {
+	top, def, err := v.defines(name)
+	if err != nil || top == def {
+		return err
+	}
+	same, err := sameMetadata(v.layers[top].root, v.layers[def].root, name, name != ".")
+	if err != nil || same {
+		return err
+	}
+	p.dirs[name] = def
+	return nil
+}
+
+func (v *view) planLink(p *plan, i int, link layer.HardLink) error {
+	name, target := string(link.Path), string(link.Target)
+	seen, err := v.untouched(i, name)
+	if err != nil || !seen {
+		return err // an upper layer has something else there
+	}
+	j, file, err := v.file(i, target)
+	if err != nil {
+		return err
+	}
+	if j < 0 {
+		return errs.Newf(errs.Corrupt, "hard link %q: its target %q is in no layer below", name, target)
+	}
+	src := source{j, file}
+	names := append(p.files[src], name)
+	// The target itself gets the same inode, if it is still there to be seen.
+	if seen, err = v.untouched(j, file); err != nil {
+		return err
+	}
+	if seen && !slices.Contains(names, file) {
+		names = append(names, file)
+	}
+	slices.Sort(names)
+	p.files[src] = slices.Compact(names)
+	return nil
+}
+
+// build makes the layer. Folders on the way to what it is about are as the
+// merged ones are, since overlayfs takes them from the topmost layer, which
+// this is.
+func (v *view) build(dir string, p *plan, meta *layer.Meta) error {
+	if err := fault.Step("tree.fixup"); err != nil {
+		return err
+	}
+	fs := filepath.Join(dir, "fs")
+	if err := unix.Mkdir(fs, 0o755); err != nil {
+		return err
+	}
+	to, err := openRoot(fs)
+	if err != nil {
+		return err
+	}
+	defer to.close()
+	dirs, err := v.withParents(p)
+	if err != nil {
+		return err
+	}
+	names := slices.Sorted(maps.Keys(dirs)) // a parent sorts before its children
+	for _, name := range names {
+		if name == "." {
+			continue
+		}
+		if err := unix.Mkdirat(to.fd, name, 0o700); err != nil {
+			return fmt.Errorf("folder %q: %w", name, err)
+		}
+		meta.Entries++
+	}
+	if err := v.buildFiles(to, p, meta); err != nil {
+		return err
+	}
+	slices.Reverse(names)
+	for _, name := range names {
+		from := v.layers[dirs[name]].root
+		st, err := from.stat(name)
+		if err == nil {
+			err = copyMetadata(procPath(from, name)+"/.", procPath(to, name)+"/.", st)
+		}
+		if err != nil {
+			return fmt.Errorf("folder %q: %w", name, err)
+		}
+	}
+	return atomicfile.WriteJSON(filepath.Join(dir, metaFile), meta, 0o600, atomicfile.Renamed)
+}
+
+// withParents adds all folders that the planned names lie in.
+func (v *view) withParents(p *plan) (map[string]int, error) {
+	dirs := maps.Clone(p.dirs)
+	add := func(name string) error {
+		for name != "." {
+			name = path.Dir(name)
+			if _, ok := dirs[name]; ok {
+				continue
+			}
+			_, def, err := v.defines(name)
+			if err != nil {
+				return err
+			}
+			if def < 0 {
+				return errs.Newf(errs.Internal, "%q: no layer has this folder", name)
+			}
+			dirs[name] = def
+		}
+		return nil
+	}
+	if err := add("x"); err != nil { // the root itself
+		return nil, err
+	}
+	for name := range p.dirs {
+		if err := add(name); err != nil {
+			return nil, err
+		}
+	}
+	for _, names := range p.files {
+		for _, name := range names {
+			if err := add(name); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return dirs, nil
+}
+
+func (v *view) buildFiles(to *root, p *plan, meta *layer.Meta) error {
+	sources := slices.SortedFunc(maps.Keys(p.files), func(a, b source) int {
+		if a.layer != b.layer {
+			return a.layer - b.layer
+		}
+		return strings.Compare(a.name, b.name)
+	})
+	for _, src := range sources {
+		names := p.files[src]
+		from := v.layers[src.layer].root
+		if err := copyFile(from, src.name, to, names[0]); err != nil {
+			return fmt.Errorf("hard link %q: %w", names[0], err)
+		}
+		st, err := to.stat(names[0])
+		if err != nil {
+			return err
+		}
+		meta.Entries += int64(len(names))
+		meta.Size += st.Size
+		for _, name := range names[1:] {
+			if err := unix.Linkat(to.fd, names[0], to.fd, name, 0); err != nil {
+				return fmt.Errorf("hard link %q: %w", name, err)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,165 @@
+package tree
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"hash"
+	"hash/crc64"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/vbatts/tar-split/tar/storage"
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt-pods/rkt/pkg/atomicfile"
+	"github.com/rkt-pods/rkt/pkg/digest"
+	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/fault"
+	"github.com/rkt-pods/rkt/pkg/layer"
+)
+
+// Rebuild writes the tar that the layer in dir was unpacked from. A payload
+// that the tree no longer has is an error of class Corrupt that names it.
+func Rebuild(dir string, meta layer.Meta, w io.Writer) error {
+	root, err := openRoot(filepath.Join(dir, "fs"))
+	if err != nil {
+		return err
+	}
+	defer root.close()
+	kind, _, _ := strings.Cut(meta.Key, "-")
+	b := &rebuilder{root: root, kind: layer.Kind(kind), w: w, crc: crc64.New(crcTable), buf: make([]byte, 128<<10)}
+	if b.residue, err = openResidue(dir, meta.Residue); err != nil {
+		return err
+	}
+	defer b.residue.close()
+	return readSplit(filepath.Join(dir, splitFile), b.entry)
+}
+
+type rebuilder struct {
+	root    *root
+	kind    layer.Kind
+	residue *residueReader
+	w       io.Writer
+	crc     hash.Hash64
+	buf     []byte
+}
+
+func (b *rebuilder) entry(e storage.Entry) error {
+	if e.Type == storage.SegmentType {
+		_, err := b.w.Write(e.Payload)
+		return err
+	}
+	if e.Size == 0 {
+		return nil
+	}
+	if r, ok := b.residue.next(e.Position); ok {
+		return b.payload(e, r)
+	}
+	name, err := cleanName(e.GetName())
+	if err != nil {
+		return errs.WithClass(errs.Corrupt, fmt.Errorf("entry %q: %w", e.GetName(), err))
+	}
+	if b.kind == layer.ACI {
+		name = strings.TrimPrefix(name, aciRootFS+"/")
+	}
+	// O_NONBLOCK: a fifo in the place of a file must not hold us.
+	f, err := b.root.open(name, unix.O_RDONLY|unix.O_NONBLOCK)
+	if err != nil {
+		return errs.Newf(errs.Corrupt, "entry %q: %w", e.GetName(), err)
+	}
+	defer f.Close()
+	return b.payload(e, f)
+}
+
+func (b *rebuilder) payload(e storage.Entry, r io.Reader) error {
+	b.crc.Reset()
+	n, err := io.CopyBuffer(onlyWriter{io.MultiWriter(b.w, b.crc)}, onlyReader{io.LimitReader(r, e.Size+1)}, b.buf)
+	if err != nil {
+		return fmt.Errorf("entry %q: %w", e.GetName(), err)
+	}
+	if n != e.Size || !bytes.Equal(b.crc.Sum(nil), e.Payload) {
+		return errs.Newf(errs.Corrupt, "entry %q: the content has changed", e.GetName())
+	}
+	return nil
+}
+
+// finish sets what had to wait, tries the rebuild and writes meta.json.
+func (u *unpacker) finish(got digest.Digest) error {
+	u.meta.Key = layer.Key(u.opt.Kind, got)
+	if err := u.sweepOpaque(); err != nil {
+		return err
+	}
+	if err := u.implicitDirs(); err != nil {
+		return err
+	}
+	if err := u.dirEnds(); err != nil {
+		return err
+	}
+	u.meta.HardLinks = slices.DeleteFunc(u.meta.HardLinks, func(l layer.HardLink) bool {
+		_, err := u.root.stat(string(l.Path))
+		return err == nil // a later entry of the name counts
+	})
+	if err := u.writeResidue(); err != nil {
+		return fmt.Errorf("write residue: %w", err)
+	}
+	h := u.alg.New()
+	if err := Rebuild(u.dir, u.meta, h); err != nil {
+		return fmt.Errorf("rebuild the tar: %w", err)
+	}
+	if again := digest.Sum(u.alg, h); again != got {
+		return errs.Newf(errs.Internal, "rebuild the tar: %s became %s", got.OCI(), again.OCI())
+	}
+	if err := fault.Step("tree.meta"); err != nil {
+		return err
+	}
+	return atomicfile.WriteJSON(filepath.Join(u.dir, metaFile), u.meta, 0o600, atomicfile.Renamed)
+}
+
+// implicitDirs lists the folders that never got an entry. Their time is 1970, so
+// that the same tar always makes the same tree.
+func (u *unpacker) implicitDirs() error {
+	for real := range u.implicit {
+		st, err := u.root.stat(real)
+		if errors.Is(err, fs.ErrNotExist) || err == unix.ENOTDIR || err == nil && !isDir(st) {
+			continue // another entry took its place
+		}
+		if err != nil {
+			return err
+		}
+		u.meta.Implicit = append(u.meta.Implicit, layer.Path(real))
+		u.dirs = append(u.dirs, dirEnd{name: real, ino: st.Ino})
+	}
+	slices.Sort(u.meta.Implicit)
+	return nil
+}
+
+func (u *unpacker) dirEnds() error {
+	for _, d := range u.dirs {
+		st, err := u.root.stat(d.name)
+		if errors.Is(err, fs.ErrNotExist) || err == unix.ENOTDIR || err == nil && st.Ino != d.ino {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		dirfd, base := u.root.fd, "."
+		if d.name != "." {
+			if dirfd, base, err = u.root.at(d.name); err != nil {
+				return err
+			}
+		}
+		if d.acl != nil {
+			if err := unix.Setxattr(fdPath(dirfd)+"/"+base, aclDefault, d.acl, 0); err != nil {
+				return fmt.Errorf("folder %q: attribute %s: %w", d.name, aclDefault, err)
+			}
+		}
+		if err := setTimes(dirfd, base, d.times, 0); err != nil {
+			return fmt.Errorf("folder %q: time: %w", d.name, err)
+		}
+	}
+	return nil
+}

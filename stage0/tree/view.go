@@ -1,0 +1,162 @@
+package tree
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt-pods/rkt/pkg/layer"
+)
+
+// view is a chain of layers as overlayfs would merge them, without mounting.
+type view struct {
+	layers []viewLayer // the lowest first
+}
+
+type viewLayer struct {
+	root     *root
+	implicit []layer.Path // sorted
+	links    []layer.HardLink
+}
+
+func (v *view) close() {
+	for _, l := range v.layers {
+		l.root.close()
+	}
+}
+
+// found is what one layer says of a name.
+type found int
+
+const (
+	absent  found = iota // nothing
+	hidden               // that it is gone: a whiteout, or something else in the place of a parent
+	other                // a file, symlink or device
+	folderI              // a folder that its tar has no entry for
+	folderE              // a folder with an entry
+)
+
+// look asks one layer for a name. cut says that lower layers don't count for
+// it: the name or a parent is opaque.
+func (l *viewLayer) look(name string) (f found, cut bool, err error) {
+	if cut, err = l.opaque("."); err != nil {
+		return absent, false, err
+	}
+	if name == "." {
+		return l.folder("."), cut, nil
+	}
+	for end := 0; end < len(name); {
+		if i := strings.IndexByte(name[end+1:], '/'); i >= 0 {
+			end += 1 + i
+		} else {
+			end = len(name)
+		}
+		prefix := name[:end]
+		// Each prefix before was a folder, so that nothing is followed here.
+		var st unix.Stat_t
+		st, err = lstat(l.root.fd, prefix)
+		switch {
+		case errors.Is(err, unix.ENOENT):
+			return absent, cut, nil
+		case err != nil:
+			return absent, false, fmt.Errorf("%q: %w", prefix, err)
+		case isDir(st):
+			o, err := l.opaque(prefix)
+			if err != nil {
+				return absent, false, err
+			}
+			cut = cut || o
+		case end == len(name) && !isWhiteout(st):
+			return other, true, nil
+		default:
+			return hidden, true, nil
+		}
+	}
+	return l.folder(name), cut, nil
+}
+
+func (l *viewLayer) opaque(name string) (bool, error) {
+	return isOpaque(path.Join(fdPath(l.root.fd), name) + "/.")
+}
+
+func (l *viewLayer) folder(name string) found {
+	if _, ok := slices.BinarySearch(l.implicit, layer.Path(name)); ok {
+		return folderI
+	}
+	return folderE
+}
+
+// defines returns the layer whose folder name the merged folder should look
+// like, and the topmost that has it, whose it does look like. top is -1 if the
+// merged name is no folder. Both are the same if there is nothing to put right.
+func (v *view) defines(name string) (top, def int, err error) {
+	top = -1
+	for i := len(v.layers) - 1; i >= 0; i-- {
+		f, cut, err := v.layers[i].look(name)
+		if err != nil {
+			return -1, -1, err
+		}
+		switch f {
+		case folderE:
+			if top < 0 {
+				top = i
+			}
+			return top, i, nil
+		case folderI:
+			if top < 0 {
+				top = i
+			}
+		case hidden, other:
+			return top, top, nil
+		case absent:
+		}
+		if cut {
+			break
+		}
+	}
+	return top, top, nil
+}
+
+// untouched says whether no layer above i says anything of the name.
+func (v *view) untouched(i int, name string) (bool, error) {
+	for j := i + 1; j < len(v.layers); j++ {
+		f, cut, err := v.layers[j].look(name)
+		if err != nil {
+			return false, err
+		}
+		if f != absent || cut {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// file returns the topmost layer below i that has the file, following hard
+// links that are notes only. It is -1 if there is none to be seen from there.
+func (v *view) file(i int, name string) (int, string, error) {
+	if _, cut, err := v.layers[i].look(name); err != nil || cut {
+		return -1, name, err
+	}
+	for j := i - 1; j >= 0; j-- {
+		f, cut, err := v.layers[j].look(name)
+		if err != nil {
+			return -1, name, err
+		}
+		if f == other {
+			return j, name, nil
+		}
+		for _, l := range v.layers[j].links {
+			if f == absent && string(l.Path) == name {
+				return v.file(j, string(l.Target))
+			}
+		}
+		if f != absent || cut {
+			return -1, name, nil
+		}
+	}
+	return -1, name, nil
+}
