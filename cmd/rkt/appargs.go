@@ -49,7 +49,7 @@ func (a *appArgs) parse(fs *pflag.FlagSet, words []string, noArgs bool) error {
 				n = 2
 			}
 			if err := fs.Parse(words[i:min(i+n, len(words))]); err != nil {
-				return flagError(nil, err)
+				return err
 			}
 			i += n
 		default:

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -12,9 +11,8 @@ import (
 
 // arrange finds the command among the words. Flags may stand before it, also
 // the command's own, and its name may be cut short; flags are moved behind it.
-// Empty words are dropped, as scripts of rkt rely on.
+// Empty words before it are dropped, as scripts of rkt rely on.
 func arrange(root *cobra.Command, args []string) (path, rest []string, err error) {
-	args = slices.DeleteFunc(slices.Clone(args), func(a string) bool { return a == "" })
 	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
 		return nil, args, nil
 	}
@@ -23,13 +21,16 @@ func arrange(root *cobra.Command, args []string) (path, rest []string, err error
 	var before []string
 	for cmd.HasSubCommands() {
 		i := 0
-		for i < len(args) && strings.HasPrefix(args[i], "-") && args[i] != "-" && args[i] != "--" {
+		for i < len(args) && (args[i] == "" || args[i][0] == '-' && args[i] != "-" && args[i] != "--") {
+			n := 1
 			if takesValue[args[i]] && i+1 < len(args) {
-				i++
+				n = 2
 			}
-			i++
+			if args[i] != "" {
+				before = append(before, args[i:i+n]...)
+			}
+			i += n
 		}
-		before = append(before, args[:i]...)
 		args = args[i:]
 		if len(args) == 0 || args[0] == "--" {
 			break

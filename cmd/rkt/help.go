@@ -6,7 +6,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/errs"
 )
 
-func newHelp(_ *globals) *cobra.Command {
+func newHelp() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",
 		Short: "Show what a command does",

@@ -52,7 +52,8 @@ func newRoot(g *globals) *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(flagError)
 	g.flags(root.PersistentFlags())
-	root.SetHelpCommand(newHelp(g))
+	help := newHelp()
+	root.SetHelpCommand(help)
 	root.AddCommand(
 		newFetch(g),
 		newImage(g),
@@ -71,6 +72,16 @@ func newRoot(g *globals) *cobra.Command {
 		newVersion(g),
 		newCompletion(g),
 		newRmAfter(g),
+		help,
 	)
+	plainUse(root)
 	return root
+}
+
+// plainUse shows usage lines as they are written.
+func plainUse(cmd *cobra.Command) {
+	cmd.DisableFlagsInUseLine = true
+	for _, sub := range cmd.Commands() {
+		plainUse(sub)
+	}
 }

@@ -65,7 +65,7 @@ func withApps(cmd *cobra.Command, apps *appArgs, noArgs bool, run func(context.C
 	cmd.RunE = func(cmd *cobra.Command, words []string) error {
 		fs := allFlags(cmd)
 		if err := apps.parse(fs, words, noArgs); err != nil {
-			return err
+			return flagError(cmd, err)
 		}
 		if help, err := fs.GetBool("help"); err == nil && help {
 			return cmd.Help()

@@ -153,6 +153,6 @@ func commandName(cmd *cobra.Command) string {
 	return strings.TrimPrefix(cmd.CommandPath(), "rkt ")
 }
 
-func flagError(_ *cobra.Command, err error) error {
-	return errs.WithHint(errs.WithClass(errs.Usage, err), "\"rkt help COMMAND\" shows the flags of a command")
+func flagError(cmd *cobra.Command, err error) error {
+	return errs.WithHint(errs.WithClass(errs.Usage, err), "\"%s\" shows the flags", strings.Replace(cmd.CommandPath(), "rkt", "rkt help", 1))
 }

@@ -4,11 +4,14 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/signal"
 	"strconv"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rkt-pods/rkt/pkg/abi"
+	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/stage0/handoff"
 	"github.com/rkt-pods/rkt/stage0/pod"
 )
@@ -45,6 +48,9 @@ Flags after an image are for its app; arguments for the app follow "--", up to
 		if err != nil {
 			return err
 		}
+		if err := lastChance(ctx); err != nil {
+			return joinDiscard(ctx, p, err)
+		}
 		started, err := p.Start()
 		if err != nil {
 			return joinDiscard(ctx, p, err)
@@ -73,7 +79,7 @@ func newRunPrepared(g *globals) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		started, err := g.startPrepared(&run, args)
+		started, err := g.startPrepared(cmd.Context(), &run, args)
 		if err != nil {
 			return err
 		}
@@ -83,7 +89,7 @@ func newRunPrepared(g *globals) *cobra.Command {
 }
 
 // startPrepared writes the options of this run and moves the pod on.
-func (g *globals) startPrepared(run *runFlags, args []string) (*pod.RunningPod, error) {
+func (g *globals) startPrepared(ctx context.Context, run *runFlags, args []string) (*pod.RunningPod, error) {
 	h, found, err := g.onePod(args, "")
 	if err != nil {
 		return nil, err
@@ -103,11 +109,25 @@ func (g *globals) startPrepared(run *runFlags, args []string) (*pod.RunningPod, 
 	if err := writeOptions(prepared, options); err != nil {
 		return nil, closeWith(prepared, err)
 	}
+	if err := lastChance(ctx); err != nil {
+		return nil, closeWith(prepared, err)
+	}
 	started, err := prepared.Start()
 	if err != nil {
 		return nil, closeWith(prepared, err)
 	}
 	return started, nil
+}
+
+// lastChance returns an error if a signal has asked to stop. From then on a
+// signal ends this process, until stage1 is there to handle it: one that was
+// only noted here would be lost with the exec.
+func lastChance(ctx context.Context) error {
+	signal.Reset(os.Interrupt, syscall.SIGTERM)
+	if ctx.Err() != nil {
+		return errs.Newf(errs.Unavailable, "interrupted before the pod was started")
+	}
+	return nil
 }
 
 // handOff becomes stage1. With remove, stage1 becomes rkt again at the end, to

@@ -247,9 +247,9 @@ func (p *Plan) takenOver(uuid string) bool {
 		return errors.Is(err, fs.ErrNotExist)
 	}
 	switch one.State {
-	case pod.Preparing, pod.Running, pod.ExitedDeleting, pod.Deleting:
+	case pod.Embryo, pod.Preparing, pod.Prepared, pod.Running, pod.ExitedDeleting, pod.Deleting:
 		return true
-	case pod.Embryo, pod.AbortedPrepare, pod.Prepared, pod.Exiting, pod.Exited, pod.ExitedGarbage, pod.Garbage:
+	case pod.AbortedPrepare, pod.Exiting, pod.Exited, pod.ExitedGarbage, pod.Garbage:
 	}
 	return false
 }
