@@ -73,12 +73,14 @@ func dispatch(ctx context.Context, args []string) int {
 	return code
 }
 
-// report prints an error the way rkt does, whose command it was for the user.
+// report prints an error the way rkt does, whose command it was for the user,
+// with one write: the apps' output goes to the same terminal.
 func report(name string, err error) {
-	fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+	text := fmt.Sprintf("%s: %v\n", name, err)
 	for _, hint := range errs.Hints(err) {
-		fmt.Fprintf(os.Stderr, "%s: hint: %s\n", name, hint)
+		text += fmt.Sprintf("%s: hint: %s\n", name, hint)
 	}
+	fmt.Fprint(os.Stderr, text)
 }
 
 func environment(name string) supervise.Env {

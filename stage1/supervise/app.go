@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/rkt-pods/rkt/pkg/appc"
@@ -79,8 +80,13 @@ func (a *app) live(ctx context.Context) {
 	})
 }
 
+// report tells the user, who is to know of which app: some parts say so
+// themselves.
 func (a *app) report(err error) {
-	a.pod.report(fmt.Errorf("app %s: %w", a.plan.Name, err))
+	if !strings.HasPrefix(err.Error(), "app "+a.plan.Name+":") {
+		err = fmt.Errorf("app %s: %w", a.plan.Name, err)
+	}
+	a.pod.report(err)
 }
 
 // running is a process of the app with what carries its output.

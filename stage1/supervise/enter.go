@@ -51,7 +51,7 @@ func Enter(ctx context.Context, e abi.Enter, env Env) (int, error) {
 	var s *stream
 	var out *output
 	if tty != nil {
-		out = newOutput(int(env.Stdout.Fd()))
+		out = newOutput(env.Stdout)
 		s = &stream{from: p.Console(), to: &lines{to: out}}
 		s.pump()
 		tty.join(p.Console())

@@ -20,6 +20,7 @@ const queueLimit = 256 << 10
 // a closed pipe, swallows everything from then on.
 type output struct {
 	fd int
+	f  *os.File // keeps fd open
 
 	mu     sync.Mutex
 	change *sync.Cond
@@ -30,8 +31,8 @@ type output struct {
 	closed bool
 }
 
-func newOutput(fd int) *output {
-	o := &output{fd: fd}
+func newOutput(f *os.File) *output {
+	o := &output{fd: int(f.Fd()), f: f}
 	o.change = sync.NewCond(&o.mu)
 	go o.run()
 	return o
@@ -40,13 +41,13 @@ func newOutput(fd int) *output {
 // outputs returns the two streams; they are one if both descriptors are the
 // same file, so that what came first goes out first.
 func outputs(stdout, stderr *os.File) (out, err *output) {
-	out = newOutput(int(stdout.Fd()))
+	out = newOutput(stdout)
 	a, err1 := stdout.Stat()
 	b, err2 := stderr.Stat()
 	if err1 == nil && err2 == nil && os.SameFile(a, b) {
 		return out, out
 	}
-	return out, newOutput(int(stderr.Fd()))
+	return out, newOutput(stderr)
 }
 
 // write queues p, after waiting for room as long as hurry says no. What makes

@@ -56,9 +56,8 @@ func Run(ctx context.Context, a abi.Run, env Env) (int, error) {
 	if in == nil || in.manifest == nil {
 		return lifecycle.CodeSetup, errors.Join(err, neverRan(dir, err))
 	}
-	p := newPod(ctx, a, env, in)
-	g := &podGroups{records: p.records, storeID: a.StoreID}
-	p.groups = g
+	p := newPod(ctx, dir, poddir.RunDir(a.StoreID, a.UUID), env, in)
+	p.groups = &podGroups{records: p.records, storeID: a.StoreID}
 	return p.run(in, err, openSandbox)
 }
 
@@ -69,8 +68,7 @@ func neverRan(dir poddir.Dir, cause error) error {
 	}, 0o600, atomicfile.Synced)
 }
 
-func newPod(ctx context.Context, a abi.Run, env Env, in *inputs) *pod {
-	dir, runDir := poddir.Dir(a.PodDir), poddir.RunDir(a.StoreID, a.UUID)
+func newPod(ctx context.Context, dir poddir.Dir, runDir string, env Env, in *inputs) *pod {
 	p := &pod{
 		ctx: ctx, runDir: runDir, records: newRecords(dir, runDir, in), launcher: env.Launcher,
 		stdin: env.Stdin, notify: env.Notify,
