@@ -90,9 +90,9 @@ func (g *globals) gcNothing(o gcOptions) error {
 		return nil
 	}
 	if o.dryRun {
-		return printJSON(g.stdout, o.format, gc.Plan{Steps: []gc.Step{}, Failures: []gc.Failure{}})
+		return printJSON(g.stdout, o.format, gc.NothingPlanned)
 	}
-	return printJSON(g.stdout, o.format, gc.Report{Done: []gc.Step{}, Failures: []gc.Failure{}})
+	return printJSON(g.stdout, o.format, gc.NothingDone)
 }
 
 func (g *globals) gcDryRun(plan *gc.Plan, o gcOptions) error {

@@ -68,9 +68,11 @@ func (g *globals) askToStop(ctx context.Context, h host, p pod.Pod, force bool) 
 	if p.State == pod.Exiting {
 		return nil
 	}
-	f, err := h.pods.Facts(p)
+	startCtx, cancel := context.WithTimeout(ctx, forceDeadline)
+	defer cancel()
+	f, err := h.pods.WaitSupervised(startCtx, p.UUID)
 	if err != nil {
-		return err
+		return stoppedMeanwhile(h.pods, p, err)
 	}
 	r, err := handoff.Open(h.pods, f, g.debug)
 	if err != nil {
@@ -80,9 +82,9 @@ func (g *globals) askToStop(ctx context.Context, h host, p pod.Pod, force bool) 
 	if force {
 		// The way that follows a failure is the one that counts.
 		stderr = io.Discard
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, forceDeadline)
-		defer cancel()
+		var cancelForce context.CancelFunc
+		ctx, cancelForce = context.WithTimeout(ctx, forceDeadline)
+		defer cancelForce()
 	}
 	return stoppedMeanwhile(h.pods, p, closeWith(r, r.Stop(ctx, force, stderr)))
 }

@@ -73,6 +73,13 @@ type Report struct {
 	Failures []Failure     `json:"failures"`
 }
 
+// NothingPlanned and NothingDone are what there is to do, and to report, where
+// no data folder was ever made.
+var (
+	NothingPlanned = Plan{Steps: []Step{}, Store: listed(store.Garbage{}), Failures: []Failure{}}
+	NothingDone    = Report{Done: []Step{}, Store: listed(store.Garbage{}), Failures: []Failure{}}
+)
+
 // Lock keeps a second gc out. The error is of class Busy if there is one.
 func Lock(s *store.Store) (*lock.Lock, error) {
 	l, err := lock.TryExclusive(filepath.Join(s.Data(), "store", "gc.lock"))
@@ -106,7 +113,7 @@ func heldWithout(pods pod.Pods, gone map[string]bool) store.HeldFunc {
 
 // Make finds out what is due.
 func Make(s *store.Store, pods pod.Pods, o Options) (*Plan, error) {
-	p := &Plan{pods: pods, store: s, opts: o, Steps: []Step{}, Failures: []Failure{}}
+	p := &Plan{pods: pods, store: s, opts: o, Steps: []Step{}, Store: listed(store.Garbage{}), Failures: []Failure{}}
 	held, err := pods.Held()
 	if err != nil {
 		return nil, err
@@ -138,6 +145,7 @@ func Make(s *store.Store, pods pod.Pods, o Options) (*Plan, error) {
 	if p.Store, err = s.Plan(heldWithout(pods, gone)); err != nil {
 		p.fail("store", err)
 	}
+	p.Store = listed(p.Store)
 	return p, nil
 }
 
@@ -201,7 +209,7 @@ func (o Options) due(pods pod.Pods, one pod.Pod) (bool, error) {
 // Execute carries the plan out, each pod on its own. What others collect or
 // lock meanwhile is theirs and no failure.
 func (p *Plan) Execute(ctx context.Context, progress func(Step)) Report {
-	r := Report{Done: []Step{}, Failures: p.Failures}
+	r := Report{Done: []Step{}, Store: listed(store.Garbage{}), Failures: p.Failures}
 	if p.used {
 		r.fail("plan", errs.Newf(errs.Internal, "carried out already"))
 		return r
@@ -230,7 +238,18 @@ func (p *Plan) Execute(ctx context.Context, progress func(Step)) Report {
 	if r.Store, err = p.store.Collect(ctx, Held(p.pods)); err != nil {
 		r.fail("store", err)
 	}
+	r.Store = listed(r.Store)
 	return r
+}
+
+// listed makes empty lists of missing ones: in JSON a list is always a list.
+func listed(g store.Garbage) store.Garbage {
+	for _, l := range []*[]string{&g.Layers, &g.Blobs, &g.Staging} {
+		if *l == nil {
+			*l = []string{}
+		}
+	}
+	return g
 }
 
 func (p *Plan) step(ctx context.Context, s Step) error {

@@ -30,6 +30,24 @@ func (p Pods) WaitOver(ctx context.Context, uuid string) (Pod, error) {
 	}
 }
 
+// WaitSupervised returns the facts of a pod whose supervisor has introduced
+// itself, or that has ended before it could.
+func (p Pods) WaitSupervised(ctx context.Context, uuid string) (Facts, error) {
+	for {
+		pod, err := p.Get(uuid)
+		if err != nil {
+			return Facts{}, err
+		}
+		f, err := p.Facts(pod)
+		if err != nil || f.Supervisor != nil || f.State != Running {
+			return f, err
+		}
+		if err := p.waitMove(ctx, f.Pod); err != nil {
+			return f, podErr(pod, err)
+		}
+	}
+}
+
 // waitStep returns when the pod's state may have changed.
 func (p Pods) waitStep(ctx context.Context, pod Pod) error {
 	switch pod.State {
@@ -76,6 +94,7 @@ func (p Pods) waitSupervisor(ctx context.Context, pod Pod) error {
 // waitMove waits for the pod to leave its folder, or for a file in it to
 // change.
 func (p Pods) waitMove(ctx context.Context, pod Pod) error {
+	had := exists(pod.Dir.Supervisor())
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return fmt.Errorf("watch pod: %w", err)
@@ -94,6 +113,9 @@ func (p Pods) waitMove(ctx context.Context, pod Pod) error {
 	}
 	// What happened before the watch was there would never wake us.
 	if now, err := p.Get(pod.UUID); err != nil || now.State != pod.State {
+		return nil
+	}
+	if !had && exists(pod.Dir.Supervisor()) {
 		return nil
 	}
 	return poll(ctx, fd, unix.POLLIN)
@@ -122,5 +144,5 @@ func timedOut(ctx context.Context, err error) error {
 	if ctx.Err() == nil && err != nil && !errs.Is(err, errs.Busy) {
 		return err
 	}
-	return errs.Newf(errs.Unavailable, "still not over when the wait ended: %w", context.DeadlineExceeded)
+	return errs.Newf(errs.Unavailable, "not over yet, the wait is: %w", context.DeadlineExceeded)
 }
