@@ -108,7 +108,7 @@ func readExit(pod Pod) (*poddir.Exit, error) {
 		// Written, but the supervisor still takes things down: not told yet.
 		return nil, nil
 	case !errors.Is(err, fs.ErrNotExist):
-		return nil, err
+		return nil, damaged(err)
 	case !pod.State.Over() || !pod.State.HasRun():
 		return nil, nil
 	}
@@ -123,7 +123,7 @@ func readExit(pod Pod) (*poddir.Exit, error) {
 func readStatus(pod Pod, app string) (*poddir.Status, error) {
 	s, err := pod.Dir.App(app).ReadStatus()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+		return nil, damaged(err)
 	}
 	if err != nil {
 		s = nil // no attempt yet, or one without a status
@@ -191,9 +191,17 @@ func (f Facts) SupervisorID() (proc.ID, error) {
 // read is ReadJSON for a file that may not be there yet.
 func read(path string, v any) error {
 	if err := atomicfile.ReadJSON(path, v); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+		return damaged(err)
 	}
 	return nil
+}
+
+// damaged classes an error of a record that could be read but not understood.
+func damaged(err error) error {
+	if _, ok := errors.AsType[*fs.PathError](err); ok {
+		return err
+	}
+	return errs.WithClass(errs.Corrupt, err)
 }
 
 func podErr(pod Pod, err error) error { return fmt.Errorf("pod %s: %w", pod.UUID, err) }
