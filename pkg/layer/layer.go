@@ -79,6 +79,7 @@ type Meta struct {
 	Entries   int64      `json:"entries"`
 	Size      int64      `json:"size"`                // bytes of its files
 	Implicit  []Path     `json:"implicit,omitempty"`  // folders that the tar has no entry for; "." is the root
+	Whiteouts []Path     `json:"whiteouts,omitempty"` // folders that have one
 	HardLinks []HardLink `json:"hardLinks,omitempty"` // those whose target the layer lacks: they are not in fs
 	Residue   []Residue  `json:"residue,omitempty"`   // what residue.zst holds, in its order
 	Dropped   []Dropped  `json:"dropped,omitempty"`   // extended attributes that were not written

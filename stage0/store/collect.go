@@ -85,6 +85,9 @@ func (s *Store) Collect(ctx context.Context, held HeldFunc) (done Garbage, err e
 // takeOut runs with the store's lock. It locks stale entries and moves
 // unreferenced layers and blobs into an entry of their own.
 func (s *Store) takeOut(held HeldFunc) (stale []*Staging, trash *Staging, done Garbage, err error) {
+	if err := s.sweepNames(); err != nil {
+		return nil, nil, done, err
+	}
 	stale, err = s.lockStale()
 	if err != nil {
 		return stale, nil, done, err
@@ -196,8 +199,7 @@ func (s *Store) references() (layers, blobs map[string]bool, err error) {
 	return layers, blobs, nil
 }
 
-// tmpEntries are the folders of store/tmp; the files there are id and version
-// on their way.
+// tmpEntries are the folders of store/tmp.
 func (s *Store) tmpEntries() ([]string, error) {
 	entries, err := os.ReadDir(s.path("tmp"))
 	if err != nil {

@@ -69,3 +69,21 @@ func (s *Store) dropNames(id string) error {
 	}
 	return nil
 }
+
+// sweepNames removes what a killed writer left. Names are written by holders of
+// the store's lock only, so that with the exclusive one nobody is at it.
+func (s *Store) sweepNames() error {
+	entries, err := os.ReadDir(s.path("names"))
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), ".tmp-") {
+			continue
+		}
+		if err := os.Remove(s.path("names", e.Name())); err != nil {
+			return fmt.Errorf("remove left-over: %w", err)
+		}
+	}
+	return nil
+}

@@ -199,7 +199,10 @@ func (g *Staging) Commit(ctx context.Context, in Import) (image.Record, error) {
 	if err := g.present(rec); err != nil {
 		return rec, fmt.Errorf("commit image: %w", err)
 	}
-	if err := atomicfile.Rename("store.image.rename", temp, g.store.imagePath(rec.ID), atomicfile.Synced); err != nil {
+	if err := atomicfile.Rename("store.image.rename", temp, g.store.imagePath(rec.ID), atomicfile.Renamed); err != nil {
+		return rec, fmt.Errorf("commit image: %w", err)
+	}
+	if err := atomicfile.SyncDir(g.store.path("images")); err != nil {
 		return rec, fmt.Errorf("commit image: %w", err)
 	}
 	for _, ref := range rec.Names {
@@ -210,17 +213,17 @@ func (g *Staging) Commit(ctx context.Context, in Import) (image.Record, error) {
 	return rec, nil
 }
 
-// place moves blobs and layers to their final names and syncs those names.
+// place moves blobs and layers to their final names and syncs those names: after
+// a power loss too there is no record of what is not there.
 func (g *Staging) place(in Import) error {
+	dirs := map[string]bool{}
 	for _, d := range g.blobs {
 		target := g.store.blobPath(d)
-		if err := os.MkdirAll(filepath.Dir(target), 0o700); err != nil {
-			return err
-		}
 		from := filepath.Join(g.dir, "blob-"+d.String())
-		if err := atomicfile.Rename("store.blob.rename", from, target, atomicfile.Synced); err != nil {
+		if err := atomicfile.Rename("store.blob.rename", from, target, atomicfile.Renamed); err != nil {
 			return err
 		}
+		dirs[filepath.Dir(target)] = true
 	}
 	g.blobs = nil
 	for key, dir := range in.Layers {
@@ -232,11 +235,14 @@ func (g *Staging) place(in Import) error {
 		if err != nil && !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("layer %s: %w", key, err)
 		}
+		dirs[g.store.path("layers")] = true
 	}
-	if len(in.Layers) == 0 {
-		return nil
+	for dir := range dirs {
+		if err := atomicfile.SyncDir(dir); err != nil {
+			return err
+		}
 	}
-	return atomicfile.SyncDir(g.store.path("layers"))
+	return nil
 }
 
 // present checks that all parts of the record are there: a record is never

@@ -55,7 +55,7 @@ type folder struct {
 func folders(data string) []folder {
 	store := filepath.Join(data, "store")
 	list := []folder{{data, 0o755, false}, {store, 0o755, false}}
-	for _, name := range []string{"blobs", "layers", "images", "names", "tmp"} {
+	for _, name := range []string{"blobs", "blobs/sha256", "blobs/sha512", "layers", "images", "names", "tmp"} {
 		list = append(list, folder{filepath.Join(store, name), 0o700, true})
 	}
 	return append(list,
@@ -80,6 +80,7 @@ func Open(data string) (*Store, error) {
 		}
 	}
 	s := &Store{data: data}
+	// In this order: a store with an id is complete.
 	if err := s.ensureFile("version", strconv.Itoa(version)+"\n"); err != nil {
 		return nil, openError(data, err)
 	}
@@ -146,22 +147,36 @@ func (s *Store) load() error {
 }
 
 // ensureFile writes the file unless it is there. Of two that do so at once one
-// wins, and both go on with what is there then.
+// wins, and both go on with what is there then. Until it has its name the file
+// has none at all, so that a kill leaves nothing.
 func (s *Store) ensureFile(name, text string) error {
 	target := s.path(name)
 	if _, err := os.Lstat(target); err == nil {
 		return nil
 	}
-	temp := s.path("tmp", name+"-"+rand.Text())
-	if err := atomicfile.Write(temp, []byte(text), 0o644, atomicfile.Synced); err != nil {
-		return err
-	}
-	defer os.Remove(temp) // a second name of the file at most
 	if err := fault.Step("store.init"); err != nil {
 		return err
 	}
-	if err := os.Link(temp, target); err != nil && !errors.Is(err, fs.ErrExist) {
+	f, err := os.OpenFile(s.path(), unix.O_TMPFILE|os.O_WRONLY, 0o644)
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR) {
+		return errs.Newf(errs.Unsupported, "%s: this file system can't make files without a name", s.path())
+	}
+	if err != nil {
 		return err
+	}
+	defer f.Close()
+	if _, err := f.WriteString(text); err != nil {
+		return err
+	}
+	if err := f.Chmod(0o644); err != nil { // whatever the umask is
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	err = unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), unix.AT_FDCWD, target, unix.AT_SYMLINK_FOLLOW)
+	if err != nil && err != unix.EEXIST {
+		return &os.LinkError{Op: "link", New: target, Err: err}
 	}
 	return atomicfile.SyncDir(s.path())
 }

@@ -19,8 +19,8 @@ import (
 
 // fixup appends the layer that puts right what overlayfs makes of the chain:
 // a folder that an upper layer has without an entry of its own shows that
-// layer's default owner and mode, and a hard link to a file of a lower layer is
-// not there at all.
+// layer's default owner and mode, a hard link to a file of a lower layer is not
+// there at all, and whiteouts in a folder that no other layer has are seen.
 func (c *Chain) fixup(ctx context.Context) error {
 	v, err := c.view()
 	if err != nil {
@@ -64,7 +64,7 @@ func (c *Chain) view() (*view, error) {
 			v.close()
 			return nil, err
 		}
-		v.layers = append(v.layers, viewLayer{root: r, implicit: p.meta.Implicit, links: p.meta.HardLinks})
+		v.layers = append(v.layers, viewLayer{root: r, implicit: p.meta.Implicit, whited: p.meta.Whiteouts, links: p.meta.HardLinks})
 	}
 	return v, nil
 }
@@ -73,23 +73,41 @@ func (c *Chain) view() (*view, error) {
 // layer, and files of lower layers under one or more names.
 type plan struct {
 	dirs  map[string]int // name → layer
-	files map[source][]string
+	files map[source]*copied
 }
 
 // source is a file of a layer.
 type source struct {
 	layer int
-	name  string
+	ino   uint64
+}
+
+// copied is a file by one of its names in its layer, and its names in the
+// fix-up layer.
+type copied struct {
+	from  string
+	names []string
 }
 
 func (p *plan) empty() bool { return len(p.dirs)+len(p.files) == 0 }
 
 func (v *view) plan() (*plan, error) {
-	p := &plan{dirs: map[string]int{}, files: map[source][]string{}}
+	p := &plan{dirs: map[string]int{}, files: map[source]*copied{}}
 	for i, l := range v.layers {
 		for _, name := range l.implicit {
 			if err := v.planDir(p, string(name)); err != nil {
 				return nil, err
+			}
+		}
+		for _, name := range l.whited {
+			// In a folder that overlayfs merges with no other it does not
+			// look for whiteouts: they would be listed as broken files.
+			alone, err := v.alone(i, string(name))
+			if err != nil {
+				return nil, err
+			}
+			if alone {
+				p.dirs[string(name)] = i
 			}
 		}
 		for _, link := range l.links {
@@ -127,18 +145,80 @@ func (v *view) planLink(p *plan, i int, link layer.HardLink) error {
 	if j < 0 {
 		return errs.Newf(errs.Corrupt, "hard link %q: its target %q is in no layer below", name, target)
 	}
-	src := source{j, file}
-	names := append(p.files[src], name)
-	// The target itself gets the same inode, if it is still there to be seen.
-	if seen, err = v.untouched(j, file); err != nil {
+	st, err := v.layers[j].root.stat(file)
+	if err != nil {
 		return err
 	}
-	if seen && !slices.Contains(names, file) {
-		names = append(names, file)
+	src := source{j, st.Ino}
+	c, ok := p.files[src]
+	if !ok {
+		c = &copied{from: file}
+		p.files[src] = c
+		// All names of the file that are still there to be seen stay one file.
+		if c.names, err = v.visibleNames(j, file, st); err != nil {
+			return err
+		}
 	}
-	slices.Sort(names)
-	p.files[src] = slices.Compact(names)
+	c.names = append(c.names, name)
+	slices.Sort(c.names)
+	c.names = slices.Compact(c.names)
 	return nil
+}
+
+// visibleNames are the names of a file in its layer that no upper layer says
+// anything of.
+func (v *view) visibleNames(layer int, name string, st unix.Stat_t) ([]string, error) {
+	names := []string{name}
+	if st.Nlink > 1 {
+		var err error
+		if names, err = v.layers[layer].root.namesOf(".", st.Ino); err != nil {
+			return nil, err
+		}
+	}
+	var seen []string
+	for _, n := range names {
+		ok, err := v.untouched(layer, n)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			seen = append(seen, n)
+		}
+	}
+	return seen, nil
+}
+
+// namesOf walks the folder for all names of an inode.
+func (r *root) namesOf(dir string, ino uint64) ([]string, error) {
+	f, err := r.open(dir, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	children, err := f.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, child := range children {
+		st, err := lstat(int(f.Fd()), child)
+		if err != nil {
+			return nil, err
+		}
+		name := path.Join(dir, child)
+		if st.Ino == ino {
+			names = append(names, name)
+		}
+		if !isDir(st) {
+			continue
+		}
+		below, err := r.namesOf(name, ino)
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, below...)
+	}
+	return names, nil
 }
 
 // build makes the layer. Folders on the way to what it is about are as the
@@ -216,8 +296,8 @@ func (v *view) withParents(p *plan) (map[string]int, error) {
 			return nil, err
 		}
 	}
-	for _, names := range p.files {
-		for _, name := range names {
+	for _, c := range p.files {
+		for _, name := range c.names {
 			if err := add(name); err != nil {
 				return nil, err
 			}
@@ -231,12 +311,12 @@ func (v *view) buildFiles(to *root, p *plan, meta *layer.Meta) error {
 		if a.layer != b.layer {
 			return a.layer - b.layer
 		}
-		return strings.Compare(a.name, b.name)
+		return strings.Compare(p.files[a].from, p.files[b].from)
 	})
 	for _, src := range sources {
-		names := p.files[src]
+		names := p.files[src].names
 		from := v.layers[src.layer].root
-		if err := copyFile(from, src.name, to, names[0]); err != nil {
+		if err := copyFile(from, p.files[src].from, to, names[0]); err != nil {
 			return fmt.Errorf("hard link %q: %w", names[0], err)
 		}
 		st, err := to.stat(names[0])

@@ -134,6 +134,12 @@ func (u *unpacker) implicitDirs() error {
 		u.dirs = append(u.dirs, dirEnd{name: real, ino: st.Ino})
 	}
 	slices.Sort(u.meta.Implicit)
+	for real := range u.whited {
+		if !u.opaque[real] { // swept
+			u.meta.Whiteouts = append(u.meta.Whiteouts, layer.Path(real))
+		}
+	}
+	slices.Sort(u.meta.Whiteouts)
 	return nil
 }
 

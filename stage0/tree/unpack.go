@@ -93,6 +93,7 @@ type unpacker struct {
 	dirs     []dirEnd        // in the order of their entries
 	implicit map[string]bool // folders without an entry so far, by real name
 	opaque   map[string]bool // real names
+	whited   map[string]bool // folders that a whiteout was made in, by real name
 	payload  map[uint64]int  // inode → position of the tar-split entry that has its content
 	residue  map[int]int64   // position → size, those in residue.d
 }
@@ -131,7 +132,7 @@ func newUnpacker(ctx context.Context, r io.Reader, dir string, opt Options) (*un
 		ctx: ctx, opt: opt, alg: alg, dir: dir, root: rt, rec: rec, tar: tar.NewReader(rec), split: split,
 		meta: layer.Meta{Version: layer.MetaVersion}, buf: make([]byte, 128<<10),
 		implicit: map[string]bool{".": true}, opaque: map[string]bool{},
-		payload: map[uint64]int{}, residue: map[int]int64{},
+		whited: map[string]bool{}, payload: map[uint64]int{}, residue: map[int]int64{},
 	}, nil
 }
 
@@ -154,7 +155,7 @@ func (u *unpacker) entries() error {
 		u.rec.seg.Reset()
 		u.rec.pad = 0
 		if err := u.entry(h); err != nil {
-			return fmt.Errorf("entry %q: %w", h.Name, err)
+			return fmt.Errorf("entry %q: %w", h.Name, blame(err))
 		}
 	}
 	zeros, err := u.rec.drain(u.split)
@@ -171,6 +172,17 @@ func (u *unpacker) entries() error {
 		return errs.Newf(errs.Corrupt, "no file \"manifest\" in the image")
 	}
 	return nil
+}
+
+// blame gives errors of the kernel that only the archive can be the reason of
+// their class.
+func blame(err error) error {
+	for _, errno := range []unix.Errno{unix.ELOOP, unix.ENAMETOOLONG, unix.ENOTDIR, unix.EEXIST, unix.EISDIR, unix.ENOENT, unix.EINVAL} {
+		if errs.ClassOf(err) == errs.Internal && errors.Is(err, errno) {
+			return errs.WithClass(errs.Corrupt, err)
+		}
+	}
+	return err
 }
 
 func tarError(err error) error {

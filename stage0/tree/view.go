@@ -20,6 +20,7 @@ type view struct {
 type viewLayer struct {
 	root     *root
 	implicit []layer.Path // sorted
+	whited   []layer.Path
 	links    []layer.HardLink
 }
 
@@ -119,6 +120,30 @@ func (v *view) defines(name string) (top, def int, err error) {
 		}
 	}
 	return top, top, nil
+}
+
+// alone says whether the merged folder is that of layer i and of no other.
+func (v *view) alone(i int, name string) (bool, error) {
+	if name == "." {
+		return false, nil // merged with the pod's own, always
+	}
+	if seen, err := v.untouched(i, name); err != nil || !seen {
+		return false, err
+	}
+	for j := i; j >= 0; j-- {
+		f, cut, err := v.layers[j].look(name)
+		if err != nil {
+			return false, err
+		}
+		isFolder := f == folderE || f == folderI
+		if j == i && !isFolder || j < i && isFolder {
+			return false, nil
+		}
+		if cut {
+			break
+		}
+	}
+	return true, nil
 }
 
 // untouched says whether no layer above i says anything of the name.

@@ -43,6 +43,11 @@ func (u *unpacker) whiteout(name string) error {
 		if err := fault.Step("tree.whiteout"); err != nil {
 			return err
 		}
+		real, err := u.root.realName(pfd)
+		if err != nil {
+			return err
+		}
+		u.whited[real] = true
 		return unix.Mknodat(pfd, target, unix.S_IFCHR, 0)
 	case err != nil:
 		return err
@@ -62,11 +67,10 @@ func (u *unpacker) opaqueParent(dir string) error {
 		u.opaque["."] = true
 		return setOpaque(u.root.fd)
 	}
-	pfd, base, err := u.parent(path.Join(dir, "x"))
+	pfd, _, err := u.parent(path.Join(dir, "x"))
 	if err != nil {
 		return err
 	}
-	_ = base
 	real, err := u.root.realName(pfd)
 	if err != nil {
 		return err

@@ -1,0 +1,251 @@
+package fetch
+
+import (
+	"archive/tar"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt-pods/rkt/stage0/store"
+	"github.com/rkt-pods/rkt/tests/images"
+)
+
+// describe says in a line for each file below root all that an image decides.
+func describe(root string) (map[string]string, error) {
+	out := map[string]string{}
+	first := map[uint64]string{}
+	err := filepath.WalkDir(root, func(p string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		var st unix.Stat_t
+		if err := unix.Lstat(p, &st); err != nil {
+			return err
+		}
+		name, err := filepath.Rel(root, p)
+		if err != nil {
+			return err
+		}
+		line := fmt.Sprintf("%06o %d:%d %d.%09d", st.Mode, st.Uid, st.Gid, st.Mtim.Sec, st.Mtim.Nsec)
+		switch st.Mode & unix.S_IFMT {
+		case unix.S_IFREG:
+			data, err := os.ReadFile(p)
+			if err != nil {
+				return err
+			}
+			line += fmt.Sprintf(" %q", data)
+		case unix.S_IFLNK:
+			link, err := os.Readlink(p)
+			if err != nil {
+				return err
+			}
+			line += " -> " + link
+		default:
+			line += fmt.Sprintf(" %x", st.Rdev)
+		}
+		if st.Mode&unix.S_IFMT != unix.S_IFDIR && st.Nlink > 1 {
+			if _, ok := first[st.Ino]; !ok {
+				first[st.Ino] = name
+			}
+			line += " = " + first[st.Ino]
+		}
+		out[name] = line + attributes(p)
+		return nil
+	})
+	return out, err
+}
+
+func attributes(p string) string {
+	buf := make([]byte, 4096)
+	n, err := unix.Llistxattr(p, buf)
+	if err != nil {
+		return " " + err.Error()
+	}
+	names := strings.Split(strings.TrimRight(string(buf[:n]), "\x00"), "\x00")
+	slices.Sort(names)
+	line := ""
+	for _, name := range names {
+		if name == "" || strings.Contains(name, ".overlay.") || strings.HasPrefix(name, "user.umoci.") || strings.HasPrefix(name, "user.rootlesscontainers") {
+			continue
+		}
+		value := make([]byte, 4096)
+		n, err := unix.Lgetxattr(p, name, value)
+		if err != nil {
+			return " " + err.Error()
+		}
+		line += fmt.Sprintf(" %s=%q", name, value[:n])
+	}
+	return line
+}
+
+// merged describes layers as a pod sees them: through overlayfs, in a mount
+// namespace that ends with the thread.
+func merged(t *testing.T, st *store.Store, keys []string) map[string]string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, d := range []string{"u", "w", "m"} {
+		if err := os.Mkdir(filepath.Join(dir, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	type result struct {
+		files map[string]string
+		err   error
+	}
+	done := make(chan result)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread goes, and its mounts with it
+		var r result
+		defer func() { done <- r }()
+		if r.err = unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS); r.err != nil {
+			return
+		}
+		if r.err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); r.err != nil {
+			return
+		}
+		if r.err = overlay(st, keys, dir); r.err != nil {
+			return
+		}
+		r.files, r.err = describe(filepath.Join(dir, "m"))
+	}()
+	r := <-done
+	if r.err != nil {
+		t.Fatalf("overlay: %v", r.err)
+	}
+	return r.files
+}
+
+// overlay mounts by descriptor: there is no limit to the length of options.
+func overlay(st *store.Store, keys []string, dir string) error {
+	fd, err := unix.Fsopen("overlay", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	for _, key := range slices.Backward(keys) {
+		if err := unix.FsconfigSetString(fd, "lowerdir+", st.LayerFS(key)); err != nil {
+			return err
+		}
+	}
+	for opt, value := range map[string]string{"upperdir": "u", "workdir": "w"} {
+		if err := unix.FsconfigSetString(fd, opt, filepath.Join(dir, value)); err != nil {
+			return err
+		}
+	}
+	if err := unix.FsconfigCreate(fd); err != nil {
+		return err
+	}
+	mount, err := unix.Fsmount(fd, unix.FSMOUNT_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(mount)
+	return unix.MoveMount(mount, "", unix.AT_FDCWD, filepath.Join(dir, "m"), unix.MOVE_MOUNT_F_EMPTY_PATH)
+}
+
+// umoci describes what the reference implementation makes of a layout.
+func umoci(t *testing.T, layout, tag string) map[string]string {
+	t.Helper()
+	bundle := filepath.Join(t.TempDir(), "bundle")
+	out, err := exec.Command("umoci", "unpack", "--image", layout+":"+tag, bundle).CombinedOutput()
+	if err != nil {
+		t.Fatalf("umoci: %v\n%s", err, out)
+	}
+	files, err := describe(filepath.Join(bundle, "rootfs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+func compare(t *testing.T, got, want map[string]string) {
+	t.Helper()
+	delete(got, ".") // the pod's own folder
+	delete(want, ".")
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		if got[name] != want[name] {
+			t.Errorf("%q\n got %s\nwant %s", name, got[name], want[name])
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(got)) {
+		if _, ok := want[name]; !ok {
+			t.Errorf("%q should not be there: %s", name, got[name])
+		}
+	}
+}
+
+func at(e images.Entry, sec int64) images.Entry {
+	e.ModTime, e.Format = time.Unix(sec, 987654321), tar.FormatPAX
+	return e
+}
+
+// TestSameTreeAsUmoci imports images of several layers and compares what a pod
+// would see, entry by entry, with what umoci unpacks.
+func TestSameTreeAsUmoci(t *testing.T) {
+	needRoot(t)
+	if _, err := exec.LookPath("umoci"); err != nil {
+		t.Fatal(err)
+	}
+	base := []images.Entry{
+		at(images.Dir("tmp", 0o1777), 1000), at(images.Dir("root", 0o700), 2000), at(images.Dir("home", 0o755), 3000),
+		at(images.Dir("home/u", 0o2750).Owned(1000, 100).XAttr("user.note", "kept"), 4000), at(images.File("home/u/a", 0o4755, "a").Owned(1000, 100), 5000),
+		at(images.Dir("bin", 0o755), 6000), at(images.File("bin/box", 0o755, "box"), 7000), images.Link("bin/link", "bin/box"),
+		at(images.Dir("etc", 0o755), 8000), at(images.File("etc/one", 0o644, "1"), 8100), at(images.File("etc/two", 0o644, "2"), 8200),
+		at(images.Dir("var", 0o755), 9000), at(images.Dir("var/old", 0o711), 9100), at(images.File("var/old/x", 0o600, "x"), 9200), at(images.Dir("var/old/deep", 0o700), 9300),
+	}
+	file := func(name string) images.Entry { return at(images.File(name, 0o644, name), 20000) }
+	for name, layers := range map[string][][]images.Entry{
+		"one":                 {base},
+		"parents":             {base, {file("tmp/new"), file("root/new"), file("home/u/new")}},
+		"parents, two layers": {base, {file("tmp/new"), file("home/u/new")}, {file("home/u/newer"), file("root/n")}},
+		"whiteouts":           {base, {images.Whiteout("etc/one"), images.Whiteout("var/old")}, {file("etc/three")}},
+		"opaque":              {base, {at(images.Dir("etc", 0o700), 1), images.Opaque("etc"), file("etc/new")}},
+		"opaque, then parents": {base,
+			{at(images.Dir("var", 0o700), 1), images.Opaque("var")}, {file("var/new")}},
+		"explicit between": {base, {at(images.Dir("root", 0o750), 77)}, {file("root/new")}},
+		"hard links":       {base, {images.Link("bin/other", "bin/box"), images.Link("home/u/b", "home/u/a")}},
+		"hard link to what is replaced later": {base,
+			{images.Link("bin/other", "bin/box")}, {file("bin/box")}},
+		"hard link that is removed later": {base,
+			{images.Link("bin/other", "bin/box")}, {images.Whiteout("bin/other")}},
+		"hard link to a hard link": {base,
+			{images.Link("bin/other", "bin/link")}, {images.Link("bin/third", "bin/other")}},
+		"file and folder": {base, {file("var/old")}, {images.Whiteout("etc"), file("tmp/x")}, {at(images.Dir("etc", 0o755), 5), file("etc/again")}},
+		"whiteout of nothing": {base,
+			{at(images.Dir("new", 0o755), 5), images.Whiteout("new/nothing"), file("new/x")}},
+		"layer twice": {base, {file("tmp/x")}, base},
+		"many":        many(base, 60),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var tars [][]byte
+			for _, l := range layers {
+				tars = append(tars, must(images.Tar(l)))
+			}
+			dir := t.TempDir()
+			if err := must(images.OCI(images.Image{Name: "1.0", Layers: tars})).WriteDir(dir); err != nil {
+				t.Fatal(err)
+			}
+			st := newStore(t)
+			rec := importFile(t, st, dir)
+			compare(t, merged(t, st, rec.Layers), umoci(t, dir, "1.0"))
+		})
+	}
+}
+
+func many(base []images.Entry, n int) [][]images.Entry {
+	layers := [][]images.Entry{base}
+	for i := range n {
+		layers = append(layers, []images.Entry{at(images.File(fmt.Sprintf("home/u/f%d", i), 0o644, "x"), 100)})
+	}
+	return layers
+}
