@@ -41,7 +41,8 @@ type pod struct {
 	calls   chan call
 	over    chan struct{} // closed when the event loop has ended
 
-	waiters []call // who asked to stop and waits for the end
+	waiters []call   // who asked to stop and waits for the end
+	unsaved []string // apps whose final status could not be written
 	exit    poddir.Exit
 	failed  error // the end could not be recorded
 	stopped bool  // somebody asked for the end
@@ -192,12 +193,29 @@ func (p *pod) finishApp(x lifecycle.FinishApp, at time.Time) {
 		s.Signal, s.CoreDumped, s.OOMKilled = x.Signal, x.CoreDumped, x.OOMKilled
 	})
 	if err != nil {
-		p.failed = errors.Join(p.failed, fmt.Errorf("app %s: status: %w", x.App, err))
+		p.unsaved = append(p.unsaved, x.App)
 	}
 }
 
-// endPod records the end, then tells those who wait for it.
+// saveAgain gives final statuses that could not be written a second chance: an
+// app's end may have freed what was missing.
+func (p *pod) saveAgain() error {
+	var all error
+	for _, app := range p.unsaved {
+		if err := p.records.change(app, func(*poddir.Status) {}); err != nil {
+			all = errors.Join(all, fmt.Errorf("app %s: status: %w", app, err))
+		}
+	}
+	return all
+}
+
+// endPod records the end, then tells those who wait for it. If an app's end
+// can't be kept the pod's is rkt's own failure: no code may be reported that
+// the files don't tell.
 func (p *pod) endPod(x lifecycle.EndPod) {
+	if p.failed = p.saveAgain(); p.failed != nil {
+		x = lifecycle.EndPod{Code: lifecycle.CodeSetup, Cause: poddir.CauseSetup, Message: p.failed.Error()}
+	}
 	p.exit = poddir.Exit{
 		Code: x.Code, Cause: x.Cause, App: x.App, Message: x.Message, FinishedAt: time.Now().UTC(),
 	}

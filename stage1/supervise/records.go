@@ -105,6 +105,11 @@ func (r *records) change(app string, f func(*poddir.Status)) error {
 	d := atomicfile.Renamed
 	if s.State == poddir.Exited {
 		d = atomicfile.Synced
+		// Missing if it could not be made at the beginning: the end has to be
+		// written all the more.
+		if err := os.MkdirAll(string(r.attempt(app)), 0o700); err != nil {
+			return err
+		}
 	}
 	return atomicfile.WriteJSON(r.attempt(app).Status(), s, 0o600, d)
 }
@@ -129,7 +134,7 @@ func (r *records) exit(e poddir.Exit) error {
 // may read it, so it has nothing that could tell of arguments or environment;
 // messages can quote both.
 func (r *records) publish() error {
-	if !r.dirty {
+	if !r.dirty || !exists(r.runDir) {
 		return nil
 	}
 	if err := atomicfile.WriteJSON(filepath.Join(r.runDir, poddir.SummaryFile), r.public(), 0o644, atomicfile.Renamed); err != nil {
@@ -172,6 +177,9 @@ func cleanRunDir(runDir string) error {
 	if err := fault.Step("rundir.clean"); err != nil {
 		return err
 	}
+	if !exists(runDir) {
+		return nil
+	}
 	var st unix.Stat_t
 	if err := unix.Stat(runDir, &st); err != nil {
 		return fmt.Errorf("%s: %w", runDir, err)
@@ -205,4 +213,9 @@ func removeTree(path string, dev uint64) error {
 		}
 	}
 	return os.Remove(path)
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }

@@ -2,7 +2,6 @@ package supervise
 
 import (
 	"context"
-	"errors"
 
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/pkg/proc"
@@ -43,7 +42,10 @@ func (s sandboxed) lookup(app launch.App) error {
 }
 
 func (s sandboxed) killInit(ctx context.Context) error {
-	return errors.Join(s.pod.KillInit(), s.pod.WaitInit(ctx))
+	if err := s.pod.KillInit(); err != nil {
+		return err // it ends with this process
+	}
+	return s.pod.WaitInit(ctx)
 }
 
 func (s sandboxed) close() error { return s.pod.Close() }

@@ -306,6 +306,22 @@ func TestEndThatCantBeRecorded(t *testing.T) {
 	}
 }
 
+// Nor is a code that an app's status does not tell.
+func TestStatusThatCantBeRecorded(t *testing.T) {
+	tp := newTestPod(t, poddir.RunOptions{}, "", spec{name: "a", script: "exit 3"})
+	tp.launcher.onStart = func(launch.App) error {
+		status := tp.records.dir.App("a").Attempt(0).Status()
+		return errors.Join(os.Remove(status), os.MkdirAll(filepath.Join(status, "x"), 0o700))
+	}
+	if code, err := tp.run(); code != 254 || err == nil || !strings.Contains(err.Error(), "app a: status") {
+		t.Errorf("code %d, error %v", code, err)
+	}
+	var e poddir.Exit
+	if get(t, tp.records.dir.Exit(), &e); e.Code != 254 || e.Cause != poddir.CauseSetup {
+		t.Errorf("exit %s", text(e))
+	}
+}
+
 // The grandchild has left the app's cgroup, so it lives on, with the pipe.
 func TestPipeHeldByDaemon(t *testing.T) {
 	tp := newTestPod(t, poddir.RunOptions{}, "",
