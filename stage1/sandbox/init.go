@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -147,7 +148,14 @@ func (in *podInit) handshake(control *os.File, hostNet bool) error {
 	if _, err := control.WriteString(initGo); err != nil {
 		return fmt.Errorf("let it go: %w", err)
 	}
-	return expect(control, initJailed)
+	if err := expect(control, initJailed); err != nil {
+		return err
+	}
+	// It closes the socket next, its last descriptor but the two it needs.
+	if n, err := control.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
+		return errs.Newf(errs.Internal, "did not close its socket: %w", err)
+	}
+	return nil
 }
 
 // expect reads one message. An E carries the errno and the step that failed.

@@ -1,0 +1,235 @@
+package sandbox
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/stage1/plan"
+)
+
+func TestOverlay(t *testing.T) {
+	f := newFixture(t)
+	p := f.open(plan.Pod{})
+	low := f.layer("a=low", "b=low", "dir/x=1")
+	top := f.layer("b=top")
+	f.must(os.Chown(top, 12, 34))
+	f.must(os.Chmod(top, 0o751|os.ModeSticky))
+	f.must(unix.Setxattr(top, "user.colour", []byte("red"), 0))
+	f.must(unix.Setxattr(top, "trusted.overlay.opaque", []byte("y"), 0))
+	att := f.attempt("web", 0)
+	root, err := p.MountRootFS(plan.App{Name: "web", Lowers: []string{low, top}}, att)
+	f.must(err)
+
+	for name, want := range map[string]string{"a": "low", "b": "top", "dir/x": "1"} {
+		if got, err := os.ReadFile(filepath.Join(root, name)); err != nil || string(got) != want {
+			t.Errorf("%s is %q, %v; want %q", name, got, err, want)
+		}
+	}
+	var st unix.Stat_t
+	f.must(unix.Stat(root, &st))
+	if st.Uid != 12 || st.Gid != 34 || st.Mode&0o7777 != 0o1751 {
+		t.Errorf("root is %d:%d %o, want the topmost layer's", st.Uid, st.Gid, st.Mode)
+	}
+	value := make([]byte, 16)
+	if n, err := unix.Getxattr(att.Upper(), "user.colour", value); err != nil || string(value[:n]) != "red" {
+		t.Errorf("xattr of the root: %q, %v", value[:n], err)
+	}
+	if _, err := unix.Getxattr(att.Upper(), "trusted.overlay.opaque", value); err == nil {
+		t.Error("the upper folder hides all layers")
+	}
+	f.must(os.WriteFile(filepath.Join(root, "b"), []byte("mine"), 0o600))
+	if got, _ := os.ReadFile(filepath.Join(top, "b")); string(got) != "top" {
+		t.Errorf("a write went to the layer: %q", got)
+	}
+
+	f.must(p.UnmountRootFS(root))
+	f.must(p.UnmountRootFS(root)) // twice is no error
+	// Another mount of the same upper: what was written is there, though the
+	// first one was volatile.
+	root, err = p.MountRootFS(plan.App{Name: "web", Lowers: []string{low, top}}, att)
+	f.must(err)
+	if got, err := os.ReadFile(filepath.Join(root, "b")); err != nil || string(got) != "mine" {
+		t.Errorf("after a second mount b is %q, %v", got, err)
+	}
+}
+
+func TestOverlayIsVolatileUnlessDurable(t *testing.T) {
+	for _, durable := range []bool{false, true} {
+		f := newFixture(t)
+		p := f.open(plan.Pod{Durable: durable})
+		root, err := p.MountRootFS(plan.App{Name: "web", Lowers: []string{f.layer("a=1")}}, f.attempt("web", 0))
+		f.must(err)
+		mounts, err := os.ReadFile("/proc/self/mountinfo")
+		f.must(err)
+		for line := range strings.SplitSeq(string(mounts), "\n") {
+			if strings.Contains(line, " "+root+" ") && strings.Contains(line, "volatile") == durable {
+				t.Errorf("durable %v: %s", durable, line)
+			}
+		}
+	}
+}
+
+func TestOverlayOfManyLayers(t *testing.T) {
+	for _, old := range []bool{false, true} {
+		t.Run(fmt.Sprintf("old=%v", old), func(t *testing.T) {
+			lowerdirPlus.missing = old
+			defer func() { lowerdirPlus.missing = false }()
+			f := newFixture(t)
+			p := f.open(plan.Pod{})
+			var lowers []string
+			for i := range 127 {
+				lowers = append(lowers, f.layer(fmt.Sprintf("f%d=%d", i, i), fmt.Sprintf("same=%d", i)))
+			}
+			root, err := p.MountRootFS(plan.App{Name: "web", Lowers: lowers}, f.attempt("web", 0))
+			f.must(err)
+			for name, want := range map[string]string{"f0": "0", "f126": "126", "same": "126"} {
+				if got, err := os.ReadFile(filepath.Join(root, name)); err != nil || string(got) != want {
+					t.Errorf("%s is %q, %v; want %q", name, got, err, want)
+				}
+			}
+		})
+	}
+}
+
+func TestOverlayErrors(t *testing.T) {
+	f := newFixture(t)
+	p := f.open(plan.Pod{})
+	if _, err := p.MountRootFS(plan.App{Name: "web", Lowers: []string{"/nonexistent/layer"}}, f.attempt("web", 0)); !errs.Is(err, errs.Corrupt) ||
+		!strings.Contains(err.Error(), "/nonexistent/layer") {
+		t.Errorf("missing layer: %v", err)
+	}
+	if _, err := p.MountRootFS(plan.App{Name: "web"}, f.attempt("web", 1)); !errs.Is(err, errs.Corrupt) {
+		t.Errorf("no layers: %v", err)
+	}
+	copying := f.open2(plan.Pod{Copy: true})
+	if _, err := copying.MountRootFS(plan.App{Name: "web", Lowers: []string{f.layer("a=1")}}, f.attempt("web", 2)); !errs.Is(err, errs.Unsupported) {
+		t.Errorf("--no-overlay: %v", err)
+	}
+}
+
+// open2 is a second sandbox with a run folder of its own.
+func (f *fixture) open2(pod plan.Pod) *Pod {
+	f.Helper()
+	return newFixture(f.T).open(pod)
+}
+
+func TestNothingIsLeftAfterClose(t *testing.T) {
+	f := newFixture(t)
+	before, err := os.ReadFile("/proc/self/mountinfo")
+	f.must(err)
+	p, err := Open(Config{
+		Plan: plan.Pod{Volumes: []plan.Volume{{Name: "v", Source: f.layer("x=1"), Recursive: true}}},
+		Dir:  f.dir, RunDir: f.runDir, InitPath: os.Getenv(childEnv),
+	})
+	f.must(err)
+	_, err = p.MountRootFS(plan.App{Name: "web", Lowers: []string{f.layer("a=1")}}, f.attempt("web", 0))
+	f.must(err)
+	f.must(startInit(soon(t), p))
+	f.must(p.KillInit())
+	f.must(p.WaitInit(soon(t)))
+	f.must(p.Close())
+	f.must(p.Close()) // twice is no error
+	after, err := os.ReadFile("/proc/self/mountinfo")
+	f.must(err)
+	if string(before) != string(after) {
+		t.Errorf("mounts before:\n%s\nafter:\n%s", before, after)
+	}
+	left, err := os.ReadDir(f.runDir)
+	if err != nil || len(left) != 0 {
+		t.Errorf("the run folder has %v, %v", left, err)
+	}
+}
+
+func TestOpenRefusesANamespaceThatShares(t *testing.T) {
+	f := newFixture(t)
+	f.must(unix.Mount("none", f.runDir, "tmpfs", 0, ""))
+	defer unix.Unmount(f.runDir, unix.MNT_DETACH)
+	f.must(unix.Mount("", f.runDir, "", unix.MS_SHARED, ""))
+	_, err := Open(Config{Dir: f.dir, RunDir: f.runDir})
+	if err == nil || !strings.Contains(err.Error(), "passes mounts on to the host") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Targets of mounts through symlinks that an image made: whatever they say,
+// the result lies in the rootfs, and nothing outside is touched.
+func TestEnsureStaysInside(t *testing.T) {
+	f := newFixture(t)
+	outside := f.TempDir()
+	top := f.layer("dir/sub/", "file=x",
+		"abs -> "+outside+"/made", "rel -> ../../../../../../.."+outside+"/made", "chain -> abs",
+		"self -> self", "loop1 -> loop2", "loop2 -> loop1", "dangling -> nowhere/deep",
+		"up -> dir/sub/../..", "magic -> /proc/self/root", "filelink -> file/x", "dot -> .",
+	)
+	r, err := openRoot(top)
+	f.must(err)
+	defer r.close()
+	any := func(uint64) bool { return true }
+	for name, want := range map[string]string{
+		"/dir/sub":            "/dir/sub",
+		"dir/new/deeper":      "/dir/new/deeper",
+		"/../../../etc/x":     "/etc/x",
+		"/abs":                outside + "/made",
+		"/rel/y":              outside + "/made/y",
+		"/chain/z":            outside + "/made/z",
+		"/dangling":           "/nowhere/deep",
+		"/up/q":               "/q",
+		"/magic/etc":          "/proc/self/root/etc",
+		"/dot/dot/dot/w":      "/w",
+		"/dir/sub/../../here": "/here",
+	} {
+		fd, err := r.ensure(name, true, any)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		got, err := r.place(fd)
+		if err != nil || got != want {
+			t.Errorf("%s is at %s, %v; want %s", name, got, err, want)
+		}
+		unix.Close(fd)
+		// What the app will find by that name is the very folder.
+		seen, err := r.open(name, unix.O_PATH|unix.O_DIRECTORY)
+		if err != nil {
+			t.Errorf("%s, opened again: %v", name, err)
+			continue
+		}
+		if again, _ := r.place(seen); again != want {
+			t.Errorf("%s, opened again, is %s", name, again)
+		}
+		unix.Close(seen)
+	}
+	for name, want := range map[string]error{
+		"/self/x": unix.ELOOP, "/loop1": unix.ELOOP, "/file/x": unix.ENOTDIR, "/filelink": unix.ENOTDIR,
+	} {
+		if fd, err := r.ensure(name, true, any); err == nil || !strings.Contains(err.Error(), want.Error()) {
+			t.Errorf("%s: descriptor %d, %v; want %v", name, fd, err, want)
+		}
+	}
+	if left, err := os.ReadDir(outside); err != nil || len(left) != 0 {
+		t.Errorf("HOST PATH WAS CHANGED: %v, %v", left, err)
+	}
+}
+
+func TestEnsureMakesRootsOwn(t *testing.T) {
+	f := newFixture(t)
+	defer unix.Umask(unix.Umask(0o077))
+	r, err := openRoot(f.layer())
+	f.must(err)
+	defer r.close()
+	fd, err := r.ensure("/a/b", true, func(uint64) bool { return true })
+	f.must(err)
+	unix.Close(fd)
+	for _, name := range []string{"/a", "/a/b"} {
+		st, err := r.stat(name)
+		if err != nil || st.Uid != 0 || st.Gid != 0 || st.Mode&0o7777 != 0o755 {
+			t.Errorf("%s: %d:%d %o, %v; want 0:0 755", name, st.Uid, st.Gid, st.Mode, err)
+		}
+	}
+}
