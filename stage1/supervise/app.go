@@ -221,12 +221,14 @@ func (a *app) postStop(la launch.App) {
 	if len(a.plan.PostStop) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(a.pod.ctx, max(a.plan.StopTimeout, time.Second))
+	ctx, cancel := context.WithTimeout(a.pod.ctx, a.postStopTimeout())
 	defer cancel()
 	if err := a.handler(ctx, la, appc.PostStop, a.plan.PostStop); err != nil {
 		a.report(err)
 	}
 }
+
+func (a *app) postStopTimeout() time.Duration { return max(a.plan.StopTimeout, time.Second) }
 
 // handler runs an event handler of the appc specification: root, in the app's
 // root file system, with the app's isolation.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -22,6 +21,7 @@ import (
 //
 //	stage1 stop                        supervisor
 //	{"op":"stop","force":false}   ──▶  stops the pod
+//	          ◀──  {"withinMs":…}      at once: how long it may take
 //	          ◀──  {"exit":{…}}        once the pod's end is on disk
 //	          ◀──  end of file         once the supervisor is gone
 //	{"op":"state"}                ──▶
@@ -34,9 +34,10 @@ type request struct {
 }
 
 type reply struct {
-	Error   string          `json:"error,omitempty"`
-	Exit    *poddir.Exit    `json:"exit,omitempty"`
-	Summary *poddir.Summary `json:"summary,omitempty"`
+	Error    string          `json:"error,omitempty"`
+	WithinMs int64           `json:"withinMs,omitempty"`
+	Exit     *poddir.Exit    `json:"exit,omitempty"`
+	Summary  *poddir.Summary `json:"summary,omitempty"`
 }
 
 // The operations of the control socket.
@@ -51,10 +52,17 @@ const (
 	ioTimeout    = 10 * time.Second
 )
 
-// call is a request on its way to the event loop, which answers it.
+// call is a request on its way to the event loop, which answers it and closes
+// the channel after the last answer.
 type call struct {
 	request
-	answer chan reply // with room for one
+	answer chan reply // with room for all: two
+}
+
+// last answers and ends the call.
+func (c call) last(r reply) {
+	c.answer <- r
+	close(c.answer)
 }
 
 // control is the listening socket.
@@ -140,16 +148,18 @@ func (c *control) serve(conn *net.UnixConn) {
 			_ = conn.Close()
 			return
 		}
-		asked := call{request: req, answer: make(chan reply, 1)}
+		asked := call{request: req, answer: make(chan reply, 2)}
 		select {
 		case c.calls <- asked:
 		case <-c.over:
 			_ = conn.Close()
 			return
 		}
-		if err := send(conn, <-asked.answer); err != nil {
-			_ = conn.Close()
-			return
+		for r := range asked.answer {
+			if err := send(conn, r); err != nil {
+				_ = conn.Close()
+				return
+			}
 		}
 	}
 }
@@ -193,32 +203,50 @@ func send(conn *net.UnixConn, r reply) error {
 	return err
 }
 
-// ask sends one request to a pod's supervisor and returns its answer, however
-// long that takes, and the connection, which ends with the supervisor.
-func ask(runDir string, req request) (reply, io.Closer, error) {
+// client is a connection to a pod's supervisor, which ends with it.
+type client struct {
+	conn *net.UnixConn
+	in   *json.Decoder
+}
+
+func dial(runDir string) (*client, error) {
 	path, dir, err := socketAddress(runDir)
 	if err != nil {
-		return reply{}, nil, err
+		return nil, err
 	}
 	defer dir.Close()
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
-		return reply{}, nil, err
+		return nil, err
 	}
-	data, err := json.Marshal(req)
-	if err == nil {
-		_, err = conn.Write(append(data, '\n'))
-	}
-	var r reply
-	if err == nil {
-		err = json.NewDecoder(conn).Decode(&r)
-	}
-	if err == nil && r.Error != "" {
-		err = errs.Newf(errs.Denied, "supervisor: %s", r.Error)
-	}
+	return &client{conn, json.NewDecoder(conn)}, nil
+}
+
+// ask sends a request.
+func (c *client) ask(r request) error {
+	data, err := json.Marshal(r)
 	if err != nil {
-		_ = conn.Close()
-		return reply{}, nil, err
+		return err
 	}
-	return r, conn, nil
+	if err := c.conn.SetWriteDeadline(time.Now().Add(ioTimeout)); err != nil {
+		return err
+	}
+	_, err = c.conn.Write(append(data, '\n'))
+	return err
+}
+
+// answer waits for a line; the error is os.ErrDeadlineExceeded if none comes
+// in time.
+func (c *client) answer(within time.Duration) (reply, error) {
+	var r reply
+	if err := c.conn.SetReadDeadline(time.Now().Add(within)); err != nil {
+		return r, err
+	}
+	if err := c.in.Decode(&r); err != nil {
+		return r, err
+	}
+	if r.Error != "" {
+		return r, errs.Newf(errs.Internal, "supervisor: %s", r.Error)
+	}
+	return r, nil
 }

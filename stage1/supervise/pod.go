@@ -94,9 +94,24 @@ func (p *pod) find(name string) *app {
 // loop runs the pod from its first event to its recorded end.
 func (p *pod) loop(first lifecycle.Event) {
 	defer close(p.over)
+	// A stop that came during the set-up spares the apps their start.
+	for pending := true; pending; {
+		select {
+		case s := <-p.signals:
+			p.signal(s)
+		default:
+			pending = false
+		}
+	}
 	p.handle(happened{event: first, at: time.Now()})
+	idle := time.NewTimer(idleAfter)
+	defer idle.Stop()
 	for !p.machine.Over() {
 		select {
+		case <-idle.C:
+			if err := trim(); err != nil {
+				p.report(fmt.Errorf("give memory back: %w", err))
+			}
 		case h := <-p.events:
 			p.handle(h)
 		case s := <-p.signals:
@@ -223,7 +238,7 @@ func (p *pod) endPod(x lifecycle.EndPod) {
 		p.failed = errors.Join(p.failed, fmt.Errorf("pod's end: %w", err))
 	}
 	for _, c := range p.waiters {
-		c.answer <- p.answer()
+		c.last(p.answer())
 	}
 	p.waiters = nil
 }
@@ -288,6 +303,7 @@ func (p *pod) only() *app {
 func (p *pod) call(c call) {
 	switch c.Op {
 	case opStop:
+		c.answer <- reply{WithinMs: p.patience().Milliseconds()}
 		p.waiters = append(p.waiters, c)
 		if c.Force {
 			p.stop(lifecycle.KillRequested{})
@@ -296,10 +312,20 @@ func (p *pod) call(c call) {
 		p.stop(lifecycle.StopRequested{At: time.Now()})
 	case opState:
 		s := p.records.public()
-		c.answer <- reply{Summary: &s}
+		c.last(reply{Summary: &s})
 	default:
-		c.answer <- reply{Error: errs.Newf(errs.Usage, "operation %q: unknown", c.Op).Error()}
+		c.last(reply{Error: errs.Newf(errs.Usage, "operation %q: unknown", c.Op).Error()})
 	}
+}
+
+// patience is how long the pod's end may take from a stop request on: the
+// slowest app's timeout, its post-stop handler's, and the kernel's kill.
+func (p *pod) patience() time.Duration {
+	var longest time.Duration
+	for _, a := range p.apps {
+		longest = max(longest, a.plan.StopTimeout+a.postStopTimeout())
+	}
+	return longest + emptyDeadline
 }
 
 // gone says whether a signal came too late for its process.

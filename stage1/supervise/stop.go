@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,6 +18,10 @@ import (
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/pkg/proc"
 )
+
+// goneTimeout is how long the supervisor may take from the pod's end to its
+// own: it releases what the pod held, and may become another program.
+const goneTimeout = time.Minute
 
 // Stop asks a pod's supervisor to stop it and returns when the supervisor is
 // gone, and with it all of the pod.
@@ -34,12 +39,13 @@ func Stop(ctx context.Context, s abi.Stop) error {
 		return err
 	}
 	defer unix.Close(fd)
-	_, conn, err := ask(poddir.RunDir(s.StoreID, s.UUID), request{Op: opStop, Force: s.Force})
+	c, err := dial(poddir.RunDir(s.StoreID, s.UUID))
 	switch {
 	case err == nil:
-		defer conn.Close()
-	case errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET):
-		// It was just ending.
+		defer c.conn.Close()
+		if err := c.stop(s.Force, id.PID); err != nil {
+			return err
+		}
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED):
 		// No socket yet, or no more. A signal means the same.
 		if err := unix.PidfdSendSignal(fd, unix.SIGTERM, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
@@ -48,7 +54,30 @@ func Stop(ctx context.Context, s abi.Stop) error {
 	default:
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, goneTimeout)
+	defer cancel()
 	return waitGone(ctx, fd, id.PID)
+}
+
+// stop asks for the end and waits until it is on disk, or until the supervisor
+// hangs up: then it was just ending.
+func (c *client) stop(force bool, pid int) error {
+	err := c.ask(request{Op: opStop, Force: force})
+	var r reply
+	if err == nil {
+		r, err = c.answer(ioTimeout)
+	}
+	if err == nil {
+		_, err = c.answer(time.Duration(r.WithinMs) * time.Millisecond)
+	}
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return errs.WithHint(errs.Newf(errs.Busy, "supervisor: process %d: does not answer", pid),
+			"`rkt stop --force` does without it")
+	case errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE):
+		return nil
+	}
+	return err
 }
 
 // supervisorOf names the supervisor, or before there is one, who holds the

@@ -37,6 +37,23 @@ func (tp *testPod) whenUp(app string, f func()) {
 	}()
 }
 
+// ask does what a client of the control socket does, and gives the last answer.
+func (tp *testPod) ask(r request) (reply, error) {
+	c, err := dial(tp.runDir)
+	if err != nil {
+		return reply{}, err
+	}
+	defer c.conn.Close()
+	if err := c.ask(r); err != nil {
+		return reply{}, err
+	}
+	answer, err := c.answer(time.Minute)
+	if err == nil && answer.WithinMs > 0 {
+		answer, err = c.answer(time.Minute)
+	}
+	return answer, err
+}
+
 func TestOneAppUntouched(t *testing.T) {
 	tp := newTestPod(t, poddir.RunOptions{}, "", spec{name: "a", script: `printf 'a\nb'; printf 'e\n\nf' >&2; exit 42`})
 	tp.wantCode(42)
@@ -109,13 +126,13 @@ func TestStatusesComeInOrder(t *testing.T) {
 		return nil
 	}
 	tp.whenUp("a", func() {
-		s, _, err := ask(tp.runDir, request{Op: opState})
+		s, err := tp.ask(request{Op: opState})
 		if err != nil || s.Summary == nil {
 			t.Errorf("state: %+v, %v", s, err)
 		} else {
 			whileUp = *s.Summary.Apps[0].Status
 		}
-		r, _, err := ask(tp.runDir, request{Op: opStop})
+		r, err := tp.ask(request{Op: opStop})
 		if err != nil || r.Exit == nil || r.Exit.Cause != poddir.CauseStopped {
 			t.Errorf("stop: %+v, %v", r, err)
 			return
@@ -162,7 +179,7 @@ func TestStop(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tp := newTestPod(t, poddir.RunOptions{}, "", spec{name: "a", script: c.script, ann: c.ann})
 			tp.whenUp("a", func() {
-				if _, _, err := ask(tp.runDir, c.op); err != nil {
+				if _, err := tp.ask(c.op); err != nil {
 					t.Error(err)
 				}
 			})
@@ -171,6 +188,16 @@ func TestStop(t *testing.T) {
 				t.Errorf("status %s", text(s))
 			}
 		})
+	}
+}
+
+// A stop during the set-up spares the apps their start.
+func TestStopBeforeStart(t *testing.T) {
+	tp := newTestPod(t, poddir.RunOptions{}, "", spec{name: "a", script: "echo never"})
+	tp.signals <- syscall.SIGTERM
+	tp.wantCode(0)
+	if s := tp.statusOf("a"); s.Reason != poddir.Stopped || s.ExitCode != nil || tp.stdout != "" {
+		t.Errorf("status %s, stdout %q", text(s), tp.stdout)
 	}
 }
 
@@ -347,7 +374,7 @@ func TestControlRefuses(t *testing.T) {
 	tp := newTestPod(t, poddir.RunOptions{}, "", spec{name: "a", script: fmt.Sprintf(waitForSignal, "0")})
 	tp.whenUp("a", func() {
 		defer func() { tp.signals <- syscall.SIGTERM }()
-		if _, _, err := ask(tp.runDir, request{Op: "dance"}); err == nil || !strings.Contains(err.Error(), `"dance": unknown`) {
+		if _, err := tp.ask(request{Op: "dance"}); err == nil || !strings.Contains(err.Error(), `"dance": unknown`) {
 			t.Errorf("unknown operation: %v", err)
 		}
 		for _, line := range []string{"{\n", strings.Repeat("x", 2*requestLimit) + "\n"} {
