@@ -59,6 +59,7 @@ type App struct {
 	Cwd            string
 	User           string // as in the manifest; resolved in the mounted rootfs
 	Group          string // "" means the user's own
+	GroupIsUser    bool   // Group names a user, whose own group is meant
 	Groups         []int  // supplementary; GroupsFromFile adds those of /etc/group
 	GroupsFromFile bool
 	ReadOnlyRootFS bool

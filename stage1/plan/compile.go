@@ -7,6 +7,7 @@ import (
 
 	"github.com/rkt-pods/rkt/pkg/appc"
 	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/image"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/pkg/podspec"
 )
@@ -94,11 +95,14 @@ func compileApp(in Input, ra *podspec.App, set *volumeSet) (App, error) {
 	app := App{
 		Name: ra.Name, Argv: slices.Clone(spec.Exec), Cwd: spec.WorkingDirectory,
 		User: spec.User, Group: spec.Group, Groups: slices.Clone(spec.SupplementaryGIDs),
-		// An image that names no group (OCI) means the user's own ones, as
-		// its /etc/passwd and /etc/group tell; appc knows the listed ones only.
 		GroupsFromFile: spec.Group == "",
 		ReadOnlyRootFS: ra.ReadOnlyRootFS, Lowers: slices.Clone(img.Lowers),
 		Env: environment(ra.Name, spec.Environment, in.Term),
+	}
+	// An OCI image that names no group means the user's own ones, as its
+	// /etc/passwd and /etc/group tell; appc knows only what is listed.
+	if v, _ := img.Notes.Get(image.AnnUserGroups); v == "true" && img.Original != nil && spec.Group == img.Original.Group {
+		app.GroupIsUser, app.GroupsFromFile = true, true
 	}
 	if app.Cwd == "" {
 		app.Cwd = "/"

@@ -132,10 +132,12 @@ func split(names []string) (plain, wild []string) {
 	return plain, wild
 }
 
-// errnos are the names that the kernel's headers know; ENOTSUP is a second
-// name that C has for one of them.
+// errnos are the names that C knows; some numbers have two.
 func errnos() map[string]uint {
-	m := map[string]uint{"ENOTSUP": uint(unix.EOPNOTSUPP)}
+	m := map[string]uint{
+		"ENOTSUP": uint(unix.ENOTSUP), "EOPNOTSUPP": uint(unix.EOPNOTSUPP), "EWOULDBLOCK": uint(unix.EWOULDBLOCK),
+		"EDEADLOCK": uint(unix.EDEADLOCK),
+	}
 	for n := unix.Errno(1); n < 134; n++ {
 		if name := unix.ErrnoName(n); name != "" {
 			m[name] = uint(n)

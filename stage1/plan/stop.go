@@ -33,11 +33,11 @@ var signals = map[string]int{
 // ParseSignal understands SIGTERM, TERM, sigterm, 15, SIGRTMIN+3 and RTMAX-2.
 func ParseSignal(s string) (int, error) {
 	bad := errs.Newf(errs.Usage, "signal %q: unknown", s)
-	if n, err := strconv.Atoi(s); err == nil {
+	if n, err := strconv.ParseUint(s, 10, 8); err == nil {
 		if n < 1 || n > sigRTMax {
 			return 0, bad
 		}
-		return n, nil
+		return int(n), nil
 	}
 	name := strings.TrimPrefix(strings.ToUpper(s), "SIG")
 	base, offset := name, 0

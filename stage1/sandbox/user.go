@@ -60,7 +60,7 @@ func lookupUser(r *root, app plan.App) (account, error) {
 	} else {
 		a.name = strconv.Itoa(a.uid)
 	}
-	if err := a.findGroups(r, app, entry, group); err != nil {
+	if err := a.findGroups(r, app, entry, passwd, group); err != nil {
 		return a, err
 	}
 	return a, nil
@@ -74,9 +74,11 @@ func findUser(passwd []user.User, name string) *user.User {
 	return &passwd[i]
 }
 
-func (a *account) findGroups(r *root, app plan.App, entry *user.User, group []user.Group) (err error) {
+func (a *account) findGroups(r *root, app plan.App, entry *user.User, passwd []user.User, group []user.Group) (err error) {
 	i := slices.IndexFunc(group, func(g user.Group) bool { return g.Name == app.Group && g.Name != "" })
 	switch {
+	case app.GroupIsUser:
+		a.gid = groupOfUser(passwd, app.Group)
 	case i >= 0:
 		a.gid = group[i].Gid
 	case app.Group == "" && entry != nil:
@@ -100,6 +102,20 @@ func (a *account) findGroups(r *root, app plan.App, entry *user.User, group []us
 	slices.Sort(a.groups)
 	a.groups = slices.Compact(a.groups)
 	return nil
+}
+
+// groupOfUser is the own group of a user that is given by name or number, and
+// root's for one who is not listed.
+func groupOfUser(passwd []user.User, name string) int {
+	if u := findUser(passwd, name); u != nil {
+		return u.Gid
+	}
+	uid, err := strconv.Atoi(name)
+	i := slices.IndexFunc(passwd, func(u user.User) bool { return err == nil && u.Uid == uid })
+	if i < 0 {
+		return 0
+	}
+	return passwd[i].Gid
 }
 
 // number understands what is no name in the image: a number, the owner of a
