@@ -28,6 +28,7 @@ type Record struct {
 	Manifest   string      `json:"manifest"`         // blob of the manifest as it came, "<alg>-<hex>"; "" for docker-archive
 	Config     string      `json:"config,omitempty"` // blob of the OCI config
 	Layers     []string    `json:"layers"`           // keys, the lowest first, as overlay stacks them: dependencies, fix-up and derived layers included
+	Own        []string    `json:"own"`              // keys of the layers that the image's own tars make, in the image's order
 	Signatures []string    `json:"signatures,omitempty"`
 	Trust      Trust       `json:"trust"`
 	ImportedAt time.Time   `json:"importedAt"`

@@ -41,6 +41,7 @@ func (im *importer) aci() (rec image.Record, err error) {
 	rec = image.Record{
 		ID: digest.ImageID(l.Digest), Kind: image.ACI, Name: m.Name, Labels: m.Labels,
 		Names: []string{image.Reference(m.Name, m.Labels)}, Manifest: blob,
+		Own:   []string{l.Meta.Key},
 		Trust: im.trust, ImportedAt: now(),
 	}
 	chain := tree.NewChain(im.store, im.staging)

@@ -87,7 +87,7 @@ func (im *importer) savedImage(f files, s saved) (rec image.Record, err error) {
 	if rec.Config, err = im.staging.AddBlob(digest.SHA256, raw); err != nil {
 		return rec, err
 	}
-	chain, err := im.layers(config.RootFS.DiffIDs, func(i int, want digest.Digest) (tree.Layer, string, error) {
+	chain, err := im.layers(&rec, config.RootFS.DiffIDs, func(i int, want digest.Digest) (tree.Layer, string, error) {
 		r, _, err := f.open(path.Clean(s.Layers[i]))
 		if err != nil {
 			return tree.Layer{}, "", errs.WithClass(errs.Corrupt, err)

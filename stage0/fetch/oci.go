@@ -250,7 +250,7 @@ func (l *ociImport) image(desc descriptor) (rec image.Record, err error) {
 	if rec.Config, err = l.staging.AddBlob(m.Config.alg(), rawConfig); err != nil {
 		return rec, err
 	}
-	chain, err := l.layers(config.RootFS.DiffIDs, func(i int, want digest.Digest) (tree.Layer, string, error) {
+	chain, err := l.layers(&rec, config.RootFS.DiffIDs, func(i int, want digest.Digest) (tree.Layer, string, error) {
 		f, r, _, err := l.openBlob(m.Layers[i])
 		if err != nil {
 			return tree.Layer{}, "", err
@@ -309,7 +309,7 @@ func (im *importer) name(rec *image.Record, refs []string) {
 }
 
 // layers brings in the layers that the store lacks, each once.
-func (im *importer) layers(diffIDs []string, get func(int, digest.Digest) (tree.Layer, string, error)) (*tree.Chain, error) {
+func (im *importer) layers(rec *image.Record, diffIDs []string, get func(int, digest.Digest) (tree.Layer, string, error)) (*tree.Chain, error) {
 	keys := make([]string, len(diffIDs))
 	want := make([]digest.Digest, len(diffIDs))
 	for i, id := range diffIDs {
@@ -319,6 +319,7 @@ func (im *importer) layers(diffIDs []string, get func(int, digest.Digest) (tree.
 		}
 		want[i], keys[i] = d, layer.Key(layer.OCI, d)
 	}
+	rec.Own = keys
 	missing, err := im.staging.Need(im.ctx, keys)
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/bzip2"
 	"context"
 	"errors"
@@ -66,7 +67,8 @@ func decompress(r io.Reader) (io.ReadCloser, compression, error) {
 		if err != nil {
 			return nil, c, out.wrap(err)
 		}
-		out.r = z
+		z.Multistream(false)
+		out.r = &members{in: in, zip: z}
 	case bzipped:
 		out.r = bzip2.NewReader(in)
 	case xzipped:
@@ -83,6 +85,44 @@ func decompress(r io.Reader) (io.ReadCloser, compression, error) {
 		out.r, out.close = z, z.Close
 	}
 	return out, c, nil
+}
+
+// members reads the members of a gzip stream one by one, so that the end of
+// one is told from what is no further member.
+type members struct {
+	in  *bufio.Reader
+	zip *gzip.Reader
+}
+
+// Read reads the next bytes.
+func (m *members) Read(p []byte) (int, error) {
+	for {
+		n, err := m.zip.Read(p)
+		if err != io.EOF || n > 0 {
+			if err == io.EOF {
+				err = nil // told again
+			}
+			return n, err
+		}
+		if _, err := m.in.Peek(1); err != nil {
+			return 0, err
+		}
+		head, err := m.in.Peek(2)
+		if err != nil || detect(head) != gzipped {
+			return 0, cmp.Or(ignoreEOF(err), errs.Newf(errs.Corrupt, "garbage after the end of the gzip stream"))
+		}
+		if err := m.zip.Reset(m.in); err != nil {
+			return 0, err
+		}
+		m.zip.Multistream(false)
+	}
+}
+
+func ignoreEOF(err error) error {
+	if err == io.EOF {
+		return nil
+	}
+	return err
 }
 
 type unpacked struct {
@@ -116,7 +156,7 @@ func (u *unpacked) wrap(err error) error {
 		return err
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return errs.Newf(errs.Corrupt, "truncated %s stream", u.kind)
-	case errors.Is(err, gzip.ErrHeader) && u.n > 0, errors.As(err, &structural) && strings.Contains(string(structural), "continuation"),
+	case errors.As(err, &structural) && strings.Contains(string(structural), "continuation"),
 		errors.Is(err, zstd.ErrMagicMismatch) && u.n > 0:
 		return errs.Newf(errs.Corrupt, "garbage after the end of the %s stream", u.kind)
 	case errs.ClassOf(err) != errs.Internal || errors.Is(err, context.Canceled) || isPathError(err):
@@ -149,6 +189,9 @@ func sniff(f io.Reader) (format, compression, error) {
 	t := tar.NewReader(r)
 	for {
 		h, err := t.Next()
+		if errors.Is(err, io.ErrUnexpectedEOF) && c == plain {
+			return "", c, unknown(nil) // less than the first block of a tar
+		}
 		if err != nil {
 			return "", c, unknown(err)
 		}

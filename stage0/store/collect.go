@@ -172,7 +172,7 @@ func (s *Store) references() (layers, blobs map[string]bool, err error) {
 		return nil, nil, errs.WithHint(err, "nothing is collected before the record is readable, or removed with \"rkt image rm\"")
 	}
 	for _, rec := range images {
-		for _, key := range rec.Layers {
+		for _, key := range layersOf(rec) {
 			layers[key] = true
 		}
 		for _, b := range blobsOf(rec) {

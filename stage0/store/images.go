@@ -67,7 +67,7 @@ func (s *Store) Image(id string) (image.Record, error) {
 	case rec.Version > recordVersion:
 		return rec, errs.Newf(errs.Unsupported, "image record: %s: version %d, this rkt knows %d", s.imagePath(id), rec.Version, recordVersion)
 	}
-	for _, key := range rec.Layers {
+	for _, key := range layersOf(rec) {
 		if _, _, err := layer.ParseKey(key); err != nil {
 			return rec, fmt.Errorf("image record: %s: %w", s.imagePath(id), err)
 		}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -106,11 +107,36 @@ func (g *Staging) Close() error {
 	}
 	err := fault.Step("store.stage.remove")
 	if err == nil {
-		err = os.RemoveAll(g.dir)
+		err = g.empty()
 	}
 	// Only now: an unlocked entry is anyone's to delete.
 	err = errors.Join(err, g.lock.Close())
 	g.lock = nil
+	return err
+}
+
+// empty removes the entry, its lock file last. A collector that looks at the
+// folder right then makes a lock file of its own and owns the rest.
+func (g *Staging) empty() error {
+	entries, err := os.ReadDir(g.dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Name() == "lock" {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(g.dir, e.Name())); err != nil {
+			return err
+		}
+	}
+	if err := os.Remove(filepath.Join(g.dir, "lock")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	err = os.Remove(g.dir)
+	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	return err
 }
 
@@ -248,7 +274,7 @@ func (g *Staging) place(in Import) error {
 // present checks that all parts of the record are there: a record is never
 // written before what it names.
 func (g *Staging) present(rec image.Record) error {
-	for _, key := range rec.Layers {
+	for _, key := range layersOf(rec) {
 		if _, err := g.store.LayerMeta(key); err != nil {
 			return err
 		}
@@ -264,6 +290,10 @@ func (g *Staging) present(rec image.Record) error {
 	}
 	return nil
 }
+
+// layersOf are the layers that a pod mounts and those that the image is verified
+// and exported from, which may be others: see Record.Own.
+func layersOf(rec image.Record) []string { return slices.Concat(rec.Layers, rec.Own) }
 
 func blobsOf(rec image.Record) []string {
 	var list []string
