@@ -136,8 +136,8 @@ func (f *fixture) layer(entries ...string) string {
 			f.must(err)
 			mode, e = os.FileMode(n), rest
 		}
-		name, link, isLink := strings.Cut(e, " -> ")
-		name, content, isFile := strings.Cut(name, "=")
+		name, content, isFile := strings.Cut(e, "=")
+		name, link, isLink := strings.Cut(name, " -> ")
 		full := filepath.Join(top, name)
 		f.must(os.MkdirAll(filepath.Dir(full), 0o755))
 		switch {
