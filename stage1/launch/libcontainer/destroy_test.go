@@ -3,9 +3,9 @@ package libcontainer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -46,14 +46,17 @@ func TestDestroyDaemons(t *testing.T) {
 	if exit.Status.ExitStatus() != 3 {
 		t.Errorf("exit: %#x", exit.Status)
 	}
-	pids := p.leafPIDs(mainLeaf)
-	if len(pids) == 0 {
+	daemon := 0
+	for _, pid := range p.leafPIDs(mainLeaf) {
+		if comm, _, _ := statOf("/proc/" + pid); comm == "sh" { // not one of its short-lived children
+			daemon, err = strconv.Atoi(pid)
+			p.must(err)
+		}
+	}
+	if daemon == 0 {
 		t.Fatal("the daemon is gone before Destroy")
 	}
-	var pid int
-	_, err = fmt.Sscan(pids[0], &pid)
-	p.must(err)
-	fd, err := unix.PidfdOpen(pid, 0)
+	fd, err := unix.PidfdOpen(daemon, 0)
 	p.must(err)
 	defer unix.Close(fd)
 	p.must(proc.Destroy())
@@ -110,10 +113,9 @@ func TestPodInitDies(t *testing.T) {
 	// The pod is dying: nothing can be started in it, and nothing is left of
 	// the try.
 	_, err = p.run(p.app("/bin/true"))
-	if err == nil || strings.Contains(err.Error(), "\n") {
+	if !errs.Is(err, errs.Unavailable) || err.Error() != "set up app web: pid namespace: pod init has ended, or memory is used up" {
 		t.Errorf("start in a dead pod: %v", err)
 	}
-	t.Log(err)
 }
 
 func TestCancel(t *testing.T) {
@@ -123,9 +125,7 @@ func TestCancel(t *testing.T) {
 	if _, err := p.launcher.Start(ctx, p.app("/bin/true")); !errors.Is(err, context.Canceled) {
 		t.Errorf("start: %v", err)
 	}
-	// Cancelled half way: the source of a mount is a fifo's folder that a
-	// program never answers for is not to be had here, so the set-up is cut at
-	// whatever it has reached.
+	// Cancelled half way, wherever the set-up then is.
 	for _, after := range []time.Duration{5, 15, 25, 40} {
 		ctx, cancel := context.WithTimeout(t.Context(), after*time.Millisecond)
 		proc, err := p.launcher.Start(ctx, p.app("/bin/sleep", "1000"))

@@ -26,9 +26,16 @@ var steps = []string{
 	"runc init error(s): ",
 }
 
-// named gives an error the app's name: a *launch.StartError if the program is
-// at fault, else a failed set-up in one line.
-func named(app string, argv []string, err error) error {
+// The messages of the library's C part, which joins the namespaces.
+var nsexecText = regexp.MustCompile(`nsexec-[0-9]+\[[0-9]+\]: ([^;]*)`)
+
+// fork(2) fails with ENOMEM in a pid namespace whose init has ended.
+const dyingPod = "unable to spawn stage-2: Cannot allocate memory"
+
+// named says what was done to which app when the error came: a
+// *launch.StartError if the program is at fault, else a failed set-up in one
+// line.
+func named(what, app string, argv []string, err error) error {
 	text := oneLine(err.Error())
 	if cause, code := programError(text, argv); code != 0 {
 		class := errs.Unsupported
@@ -37,6 +44,14 @@ func named(app string, argv []string, err error) error {
 		}
 		return &launch.StartError{ExitCode: code, Err: errs.Newf(class, "app %s: program %s: %s", app, argv[0], cause)}
 	}
+	if m := nsexecText.FindStringSubmatch(text); m != nil {
+		// The library's own words before it only say that the child is gone.
+		text = m[1]
+	}
+	if strings.Contains(text, dyingPod) {
+		err = errs.WithClass(errs.Unavailable, err)
+		text = "pid namespace: pod init has ended, or memory is used up"
+	}
 	for _, step := range steps {
 		text = strings.ReplaceAll(text, step, "")
 	}
@@ -44,7 +59,7 @@ func named(app string, argv []string, err error) error {
 		text = strings.TrimPrefix(text, word)
 	}
 	text = mountError(text)
-	return &setupError{text: fmt.Sprintf("set up app %s: %s", app, text), err: err}
+	return &setupError{text: fmt.Sprintf("%s app %s: %s", what, app, text), err: err}
 }
 
 var mountText = regexp.MustCompile(`^mounting ("[^"]*") to rootfs at ("[^"]*"): (.*)$`)

@@ -39,7 +39,7 @@ func (l *launcher) Exec(ctx context.Context, stateDir, id string, e launch.Exec)
 	}
 	p := &process{timeout: l.killTimeout}
 	if err := l.exec(ctx, p, stateDir, id, state, cmd, e); err != nil {
-		return nil, named(cmd.Name, e.Argv, errors.Join(err, p.abandon()))
+		return nil, named("run in", cmd.Name, e.Argv, errors.Join(err, p.abandon()))
 	}
 	return p, nil
 }
@@ -144,6 +144,9 @@ func inherit(state *rlc.State) ([]configs.Rlimit, error) {
 		adj = max(adj, own)
 	}
 	state.Config.OomScoreAdj = &adj
+	// The library starts its child in the rootfs, which is mounted in the
+	// supervisor's namespace only; joining the app's leads to it anyhow.
+	state.Config.Rootfs = "/"
 	if !state.Config.Namespaces.Contains(configs.NEWNET) {
 		// With host networking the app's is the supervisor's. Nothing is
 		// created: a process that is no init joins all of the app's.

@@ -25,11 +25,16 @@ const (
 	execStateEnv = "RKT_TEST_STATE"
 	execIDEnv    = "RKT_TEST_ID"
 	execArgvEnv  = "RKT_TEST_ARGV"
+	execHideEnv  = "RKT_TEST_HIDE" // a folder that it does not see the content of
 )
 
 // execPart is `enter`: another process than the supervisor, with streams of
-// its own.
+// its own, in another mount namespace and so without the app's rootfs.
 func execPart() int {
+	if err := unix.Mount("tmpfs", os.Getenv(execHideEnv), "tmpfs", 0, ""); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 254
+	}
 	p, err := New(Options{}).Exec(context.Background(), os.Getenv(execStateEnv), os.Getenv(execIDEnv), launch.Exec{
 		Argv:  strings.Split(os.Getenv(execArgvEnv), "\n"),
 		Stdio: launch.Stdio{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr},
@@ -140,7 +145,7 @@ func TestExecAsRoot(t *testing.T) {
 	app.UID, app.GID, app.Gids = 1000, 1001, []int{1002}
 	main := p.start(app)
 	defer p.end(main)
-	r, err := p.exec(app.ID, launch.Exec{Root: true, Argv: []string{"sh", "-c", "cat /proc/self/status; mknod /tmp/vda b 254 0; cat /tmp/vda"}})
+	r, err := p.exec(app.ID, launch.Exec{Root: true, Argv: []string{"sh", "-c", "cat /proc/self/status; mknod /tmp/node " + openable(t) + "; </tmp/node"}})
 	p.must(err)
 	got := status(r.stdout)
 	for k, v := range map[string]string{
@@ -151,7 +156,7 @@ func TestExecAsRoot(t *testing.T) {
 			t.Errorf("%s is %q, not %q", k, got[k], v)
 		}
 	}
-	if !strings.Contains(r.stderr, "can't open '/tmp/vda': Operation not permitted") {
+	if !strings.Contains(r.stderr, "can't open /tmp/node: Operation not permitted") {
 		t.Errorf("device rules: %v", r)
 	}
 }
@@ -210,11 +215,12 @@ func TestExecParallel(t *testing.T) {
 }
 
 // TestExecElsewhere runs beside an app from a process that did not start it,
-// has higher limits and writes to a file of its own.
+// has higher limits and other namespaces and writes to a file of its own.
 func TestExecElsewhere(t *testing.T) {
 	p := newPod(t)
 	app := p.app("/bin/sh", "-c", "echo up; exec sleep 1000")
 	app.UID, app.GID = 1000, 1000
+	app.Namespaces.Net = -1 // host networking, from which the caller differs
 	app.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: 100, Hard: 200}}
 	main := p.start(app)
 	defer p.end(main)
@@ -224,17 +230,21 @@ func TestExecElsewhere(t *testing.T) {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = []string{
 		partEnv + "=" + partExec, execStateEnv + "=" + p.stateDir, execIDEnv + "=" + app.ID,
-		execArgvEnv + "=sh\n-c\nulimit -n; ulimit -Hn; umask; id -u; exit 7",
+		execHideEnv + "=" + filepath.Dir(p.rootfs),
+		execArgvEnv + "=sh\n-c\nulimit -n; ulimit -Hn; umask; id -u; readlink /proc/self/ns/net; exit 7",
 	}
 	cmd.Stdout, cmd.Stderr = out, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET}
 	err = cmd.Run()
 	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 7 {
 		t.Errorf("exit: %v", err)
 	}
 	text, err := os.ReadFile(out.Name())
 	p.must(err)
-	if string(text) != "100\n200\n0022\n1000\n" {
-		t.Errorf("output: %q", text)
+	net, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", main.PID()))
+	p.must(err)
+	if want := "100\n200\n0022\n1000\n" + net + "\n"; string(text) != want {
+		t.Errorf("output: %q, not %q", text, want)
 	}
 	info, err := out.Stat()
 	p.must(err)

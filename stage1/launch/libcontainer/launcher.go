@@ -57,7 +57,7 @@ func New(o Options) launch.Launcher {
 func (l *launcher) Start(ctx context.Context, app launch.App) (launch.Process, error) {
 	p, err := l.start(ctx, app)
 	if err != nil {
-		return nil, named(app.Name, app.Argv, err)
+		return nil, named("set up", app.Name, app.Argv, err)
 	}
 	return p, nil
 }
@@ -146,6 +146,10 @@ func (p *process) run(ctx context.Context, stdio launch.Stdio, uid int, j *job) 
 	}
 	if err == nil {
 		err = p.release(j)
+	}
+	if err != nil {
+		// It may be alive, at the fifo, and would not close the pipe.
+		p.kill()
 	}
 	// Reads to the end, which comes when the program's exec closes the other
 	// end, or when the child has died. Only the latter leaves a message.

@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -30,6 +31,7 @@ const (
 	partExec       = "exec"
 	podHostname    = "pod-host"
 	busybox        = "/bin/busybox"
+	traceEnv       = "RKT_FAULT_TRACE" // see fault_test.go
 )
 
 func init() { InitMain() }
@@ -49,12 +51,17 @@ func TestMain(m *testing.M) {
 	if os.Geteuid() != 0 {
 		os.Exit(m.Run()) // each test skips itself
 	}
+	trace, err := os.CreateTemp("", "rkt-trace-")
+	if err != nil {
+		fatal(err)
+	}
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
-	cmd.Env = append(os.Environ(), partEnv+"="+partSupervisor)
+	cmd.Env = append(os.Environ(), partEnv+"="+partSupervisor, traceEnv+"="+trace.Name())
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS, Pdeathsig: unix.SIGKILL}
-	var exit *exec.ExitError
-	if err := cmd.Run(); errors.As(err, &exit) {
+	err = cmd.Run()
+	os.Remove(trace.Name())
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		os.Exit(exit.ExitCode())
 	} else if err != nil {
 		fatal(err)
@@ -66,8 +73,13 @@ func fatal(err error) {
 	os.Exit(1)
 }
 
-// podInit is PID 1 of a test's pod: it reaps.
+// podInit is PID 1 of a test's pod: it reaps, and ends with the supervisor,
+// which has the other end of its stdin.
 func podInit() error {
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	}()
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, unix.SIGCHLD)
 	if err := unix.Sethostname([]byte(podHostname)); err != nil {
@@ -110,7 +122,7 @@ func newPod(t *testing.T) *pod {
 	}
 	p := &pod{
 		t:        t,
-		rootfs:   filepath.Join(dir, "rootfs"),
+		rootfs:   filepath.Join(dir, "mnt/rootfs"),
 		stateDir: filepath.Join(dir, "state"),
 		rel:      fmt.Sprintf("/rkt-test-%d/%s", os.Getpid(), strings.ReplaceAll(t.Name(), "/", "-")),
 		launcher: New(Options{}),
@@ -177,6 +189,8 @@ func (p *pod) startInit() {
 	}
 	ready, err := cmd.StdoutPipe()
 	p.must(err)
+	_, err = cmd.StdinPipe() // stays open until Wait
+	p.must(err)
 	p.must(cmd.Start())
 	p.init = cmd
 	if _, err := ready.Read(make([]byte, 1)); err != nil {
@@ -195,6 +209,10 @@ func (p *pod) stopInit() {
 		return
 	}
 	_ = p.init.Process.Kill()
+	// A test that failed leaves apps that pod init's end would wait for.
+	for _, pid := range p.children() {
+		_, _ = unix.Wait4(pid, nil, 0, nil)
+	}
 	_ = p.init.Wait()
 	for _, fd := range []int{p.ns.PID, p.ns.Net, p.ns.IPC, p.ns.UTS} {
 		unix.Close(fd)
@@ -214,12 +232,26 @@ func (p *pod) checkClean() {
 	if left, _ := os.ReadDir(p.stateDir); len(left) > 0 {
 		p.t.Errorf("state left: %v", left)
 	}
+	for _, pid := range p.children() {
+		comm, _, _ := statOf("/proc/" + strconv.Itoa(pid))
+		p.t.Errorf("process left: %d %s", pid, comm)
+	}
+}
+
+// children are the supervisor's, but for pod init.
+func (p *pod) children() []int {
+	var all []int
 	dirs, _ := filepath.Glob("/proc/[1-9]*")
 	for _, dir := range dirs {
-		if comm, parent, _ := statOf(dir); parent == os.Getpid() && filepath.Base(dir) != fmt.Sprint(p.init.Process.Pid) {
-			p.t.Errorf("process left: %s %s", dir, comm)
+		pid, err := strconv.Atoi(filepath.Base(dir))
+		if err != nil || pid == p.init.Process.Pid {
+			continue
+		}
+		if _, parent, _ := statOf(dir); parent == os.Getpid() {
+			all = append(all, pid)
 		}
 	}
+	return all
 }
 
 func (p *pod) cgroups() []string {

@@ -1,8 +1,10 @@
 package libcontainer
 
 import (
+	"errors"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"golang.org/x/sys/unix"
@@ -57,6 +59,12 @@ func mounts(list []plan.Mount) ([]*configs.Mount, error) {
 	return all, nil
 }
 
+// canSetAttr probes for mount_setattr(2), with a call that does nothing.
+var canSetAttr = sync.OnceValue(func() bool {
+	err := unix.MountSetattr(-1, "/", 0, &unix.MountAttr{})
+	return !errors.Is(err, unix.ENOSYS)
+})
+
 // mount translates one mount. The library opens the target inside the rootfs
 // whatever symbolic links the image has there, and makes it if it is missing:
 // a file for a source that is none of a folder, else a folder.
@@ -96,6 +104,11 @@ func mount(m plan.Mount) (*configs.Mount, error) {
 	// mount(2) changes the flags of the uppermost mount only: a read-only
 	// recursive volume would be writable below each mount point in it.
 	if bind && out.Flags&unix.MS_REC != 0 && attrs != 0 {
+		if !canSetAttr() {
+			return nil, errs.WithHint(
+				errs.Newf(errs.Unsupported, "mount at %s: options for a recursive mount take mount_setattr(2), of Linux 5.12", m.Target),
+				"make the volume not recursive, or writable")
+		}
 		out.RecAttr = &unix.MountAttr{Attr_set: attrs}
 	}
 	return out, nil

@@ -88,9 +88,7 @@ func (p *process) Destroy() error {
 
 // abandon leaves nothing of a start that failed.
 func (p *process) abandon() error {
-	if p.leaf.unified != "" {
-		_ = cgroup.KillPath(p.leaf.unified)
-	}
+	p.kill()
 	if p.child != nil {
 		// Reaped by the library already if it was the one that failed.
 		_, _ = p.child.Wait()
@@ -100,4 +98,15 @@ func (p *process) abandon() error {
 	}
 	reap(p.leaf)
 	return p.Destroy()
+}
+
+// kill ends what a failed start has got to. Both ways: the process may not be
+// in its cgroup yet, and its cgroup may hold more than the process.
+func (p *process) kill() {
+	if p.leaf.unified != "" {
+		_ = cgroup.KillPath(p.leaf.unified)
+	}
+	if p.child != nil {
+		_ = p.child.Signal(syscall.SIGKILL)
+	}
 }

@@ -2,14 +2,17 @@ package libcontainer
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/stage1/launch"
 )
 
@@ -94,5 +97,99 @@ func TestSetupErrors(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		p.checkClean()
+	}
+}
+
+// TestBeyond asks for more than this process may have: refused by name, or
+// given where the host allows it.
+func TestBeyond(t *testing.T) {
+	p := newPod(t)
+	exceed, err := mayExceed()
+	p.must(err)
+	var nofile unix.Rlimit
+	p.must(unix.Getrlimit(unix.RLIMIT_NOFILE, &nofile))
+	adj, err := oomScoreAdjOf("self")
+	p.must(err)
+	adj--
+	for name, c := range map[string]struct {
+		change func(*launch.App)
+		text   string
+	}{
+		"limit": {func(a *launch.App) {
+			a.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: 10, Hard: nofile.Max + 1}}
+		}, "set up app web: limit RLIMIT_NOFILE: "},
+		"oom":        {func(a *launch.App) { a.OOMScoreAdj = &adj }, "set up app web: oom_score_adj: "},
+		"capability": {func(a *launch.App) { a.Capabilities = []string{"CAP_SYS_RESOURCE"} }, "set up app web: capability CAP_SYS_RESOURCE: "},
+	} {
+		app := p.app("/bin/true")
+		c.change(&app)
+		r, err := p.run(app)
+		if exceed && (err != nil || r.exit.Status != 0) {
+			t.Errorf("%s: %v, %v", name, r, err)
+		}
+		if !exceed && (!errs.Is(err, errs.Unsupported) || !strings.HasPrefix(err.Error(), c.text)) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestParallel starts apps of one pod at the same time.
+func TestParallel(t *testing.T) {
+	p := newPod(t)
+	const n = 6
+	var apps []launch.App
+	for i := range n {
+		app := p.app("/bin/sh", "-c", "exit "+strconv.Itoa(i))
+		app.Name = "app" + strconv.Itoa(i)
+		app.CgroupPath = p.rel + "/apps/" + app.Name
+		apps = append(apps, app)
+	}
+	results := make(chan error, n)
+	for i, app := range apps {
+		go func() {
+			proc, err := p.launcher.Start(t.Context(), app)
+			if err != nil {
+				results <- err
+				return
+			}
+			exit, err := proc.Wait()
+			if err == nil && exit.Status.ExitStatus() != i {
+				err = fmt.Errorf("%s: status %#x", app.Name, exit.Status)
+			}
+			results <- errors.Join(err, proc.Destroy())
+		}()
+	}
+	for range n {
+		if err := <-results; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestSignal reaches the main process alone, not its children.
+func TestSignal(t *testing.T) {
+	p := newPod(t)
+	proc := p.start(p.app("/bin/sh", "-c", `
+		sh -c 'trap "exit 9" TERM; while :; do sleep 0.01; done' & child=$!
+		trap 'kill -0 $child && exit 3; exit 4' TERM
+		echo up; while :; do sleep 0.01; done`))
+	p.must(proc.Signal(unix.SIGTERM))
+	exit, err := proc.Wait()
+	p.must(err)
+	p.must(proc.Destroy())
+	if exit.Status.ExitStatus() != 3 {
+		t.Errorf("status %#x", exit.Status)
+	}
+}
+
+// TestStreams has an app of another user open its streams again by name.
+func TestStreams(t *testing.T) {
+	p := newPod(t)
+	app := p.app("/bin/sh", "-c", "echo out >/dev/stdout; echo err >/dev/stderr")
+	app.UID, app.GID = 1000, 1000
+	r, err := p.run(app)
+	p.must(err)
+	if r.stdout != "out\n" || r.stderr != "err\n" {
+		t.Error(r)
 	}
 }
