@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -261,14 +260,17 @@ func (f *runFlags) addHosts(v string) error {
 	return nil
 }
 
-var hostnamePattern = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,62}[A-Za-z0-9])?$`)
-
 // checkHostname knows the kernel's limit of 64 bytes.
 func checkHostname(v string) error {
-	if !hostnamePattern.MatchString(v) {
+	bad := strings.ContainsFunc(v, func(c rune) bool { return c != '.' && c != '-' && !isAlnum(c) })
+	if v == "" || len(v) > 64 || bad || strings.Trim(v, ".-") != v {
 		return errs.Newf(errs.Usage, "%q: not a host name", v)
 	}
 	return nil
+}
+
+func isAlnum(c rune) bool {
+	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 }
 
 // finish checks what only all flags together tell.

@@ -4,15 +4,22 @@ import (
 	"path"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
 )
 
 // The specification's patterns, for what rkt writes itself.
 var (
-	strictName       = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
-	strictIdentifier = regexp.MustCompile(`^[a-z0-9]+([-._~/][a-z0-9]+)*$`)
+	strictName       = pattern(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+	strictIdentifier = pattern(`^[a-z0-9]+([-._~/][a-z0-9]+)*$`)
 )
+
+// pattern compiles at the first use: most commands need few patterns or none,
+// and all of them together cost as much as the rest of a short command.
+func pattern(s string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(s) })
+}
 
 const (
 	nameChars       = "abcdefghijklmnopqrstuvwxyz0123456789-"
@@ -29,7 +36,7 @@ func CheckIdentifier(s string) error { return liberal("AC Identifier", s, identi
 
 // StrictName says whether s may be written as an AC Name.
 func StrictName(s string) error {
-	if !strictName.MatchString(s) {
+	if !strictName().MatchString(s) {
 		return errs.Newf(errs.Usage, "%q: not an AC Name (a-z, 0-9 and single - between them)", s)
 	}
 	return nil
@@ -37,7 +44,7 @@ func StrictName(s string) error {
 
 // StrictIdentifier says whether s may be written as an AC Identifier.
 func StrictIdentifier(s string) error {
-	if !strictIdentifier.MatchString(s) {
+	if !strictIdentifier().MatchString(s) {
 		return errs.Newf(errs.Usage, "%q: not an AC Identifier (a-z, 0-9 and single - . _ ~ / between them)", s)
 	}
 	return nil

@@ -2,7 +2,6 @@ package appc
 
 import (
 	"math/big"
-	"regexp"
 	"strings"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
@@ -13,7 +12,7 @@ type Quantity struct{ r *big.Rat }
 
 // The number before the suffix. Length and exponent are bounded so that a
 // manifest can't ask for a number of a gigabyte.
-var quantityPattern = regexp.MustCompile(`^([0-9]{1,30})(\.[0-9]{1,30})?(?:[eE]([+-]?[0-9]{1,2}))?$`)
+var quantityPattern = pattern(`^([0-9]{1,30})(\.[0-9]{1,30})?(?:[eE]([+-]?[0-9]{1,2}))?$`)
 
 // ParseQuantity reads a plain or decimal number, or one with a suffix: m for
 // thousandths, k K M G T P E, or Ki Mi Gi Ti Pi Ei. Negative ones are refused.
@@ -25,7 +24,7 @@ func ParseQuantity(s string) (Quantity, error) {
 			break
 		}
 	}
-	if !quantityPattern.MatchString(number) {
+	if !quantityPattern().MatchString(number) {
 		return Quantity{}, errs.Newf(errs.Usage, "%q: not a quantity", s)
 	}
 	r, ok := new(big.Rat).SetString(number)

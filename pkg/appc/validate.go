@@ -3,15 +3,14 @@ package appc
 import (
 	"fmt"
 	"path"
-	"regexp"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
 )
 
 var (
-	semver      = regexp.MustCompile(`^(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
-	envName     = regexp.MustCompile(`^[A-Za-z_][A-Za-z_0-9.-]*$`)
-	imageIDForm = regexp.MustCompile(`^sha512-[0-9a-f]{2,128}$`)
+	semver      = pattern(`^(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
+	envName     = pattern(`^[A-Za-z_][A-Za-z_0-9.-]*$`)
+	imageIDForm = pattern(`^sha512-[0-9a-f]{2,128}$`)
 )
 
 // CheckVersion checks an acVersion.
@@ -19,7 +18,7 @@ func CheckVersion(s string) error {
 	if s == "" {
 		return errs.Newf(errs.Usage, "missing")
 	}
-	if !semver.MatchString(s) {
+	if !semver().MatchString(s) {
 		return errs.Newf(errs.Usage, "%q: not a version", s)
 	}
 	return nil
@@ -30,7 +29,7 @@ func CheckImageID(s string) error {
 	if s == "" {
 		return errs.Newf(errs.Usage, "missing")
 	}
-	if !imageIDForm.MatchString(s) {
+	if !imageIDForm().MatchString(s) {
 		return errs.Newf(errs.Usage, "%q: not an image id (sha512- and hex digits)", s)
 	}
 	return nil
@@ -38,7 +37,7 @@ func CheckImageID(s string) error {
 
 // CheckEnvName checks the name of an environment variable.
 func CheckEnvName(s string) error {
-	if !envName.MatchString(s) {
+	if !envName().MatchString(s) {
 		return errs.Newf(errs.Usage, "%q: not a name of a variable", s)
 	}
 	return nil

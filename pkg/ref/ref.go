@@ -9,6 +9,7 @@ import (
 	"path"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/rkt-pods/rkt/pkg/appc"
 	"github.com/rkt-pods/rkt/pkg/errs"
@@ -39,9 +40,14 @@ type Ref struct {
 }
 
 var (
-	imageID   = regexp.MustCompile(`^sha512-[0-9a-f]{2,128}$`)
-	ociDigest = regexp.MustCompile(`^(sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128})$`)
+	imageID   = pattern(`^sha512-[0-9a-f]{2,128}$`)
+	ociDigest = pattern(`^(sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128})$`)
 )
+
+// pattern compiles at the first use, as most commands name no image.
+func pattern(s string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(s) })
+}
 
 // Parse tells what kind of image the argument names. isFile answers whether a
 // regular file of that relative name exists.
@@ -54,7 +60,7 @@ func Parse(s string, isFile func(string) bool) (Ref, error) {
 		return r, invalid(s, "contains a NUL byte")
 	case strings.HasPrefix(s, "sha512-"):
 		return parseID(r, s)
-	case ociDigest.MatchString(s):
+	case ociDigest().MatchString(s):
 		r.Kind, r.ID = ID, s
 		return r, nil
 	}
@@ -92,7 +98,7 @@ func parseID(r Ref, s string) (Ref, error) {
 	if len(s) < len("sha512-")+2 {
 		return r, errs.Newf(errs.Usage, "image ID too short: %q", s)
 	}
-	if !imageID.MatchString(s) {
+	if !imageID().MatchString(s) {
 		return r, invalid(s, "an image ID is sha512- and at most 128 hex digits")
 	}
 	return r, nil
