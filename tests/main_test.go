@@ -17,9 +17,9 @@ import (
 	"github.com/rkt-pods/rkt/tests/hostcheck"
 )
 
-// bin is the folder of the programs under test, images that of the images that
+// bin is the folder of the programs under test, imageDir that of the images that
 // all tests share.
-var bin, images string
+var bin, imageDir string
 
 func TestMain(m *testing.M) {
 	code, err := run(m)
@@ -34,25 +34,21 @@ func run(m *testing.M) (code int, err error) {
 	if os.Geteuid() != 0 {
 		return 1, errors.New("pods are run for real: run the tests as root")
 	}
-	if bin, err = filepath.Abs("../bin"); err != nil {
-		return 1, err
+	if bin = os.Getenv("RKT_TEST_BIN"); bin == "" {
+		if bin, err = filepath.Abs("../bin"); err != nil {
+			return 1, err
+		}
 	}
 	for _, name := range []string{"rkt", "stage1", "podinit"} {
 		if _, err := os.Stat(filepath.Join(bin, name)); err != nil {
 			return 1, fmt.Errorf("%w: run `make` first", err)
 		}
 	}
-	if images, err = os.MkdirTemp("", "rkt-test-images-"); err != nil {
+	cleanup, err := findImages()
+	if err != nil {
 		return 1, err
 	}
-	defer os.RemoveAll(images)
-	// A pod's files must be reachable for an ordinary user's test too.
-	if err := os.Chmod(images, 0o755); err != nil {
-		return 1, err
-	}
-	if err := makeImages(); err != nil {
-		return 1, err
-	}
+	defer cleanup()
 	before, err := hostcheck.Take(bin)
 	if err != nil {
 		return 1, err
@@ -68,16 +64,36 @@ func run(m *testing.M) (code int, err error) {
 	return code, nil
 }
 
+// findImages makes the shared images, or takes those that were made for a
+// machine without a Go toolchain.
+func findImages() (cleanup func(), err error) {
+	if imageDir = os.Getenv("RKT_TEST_IMAGES"); imageDir != "" {
+		return func() {}, nil
+	}
+	if imageDir, err = os.MkdirTemp("", "rkt-test-images-"); err != nil {
+		return nil, err
+	}
+	cleanup = func() { _ = os.RemoveAll(imageDir) }
+	// A pod's files must be reachable for an ordinary user's test too.
+	if err = os.Chmod(imageDir, 0o755); err == nil {
+		err = makeImages()
+	}
+	if err != nil {
+		cleanup()
+	}
+	return cleanup, err
+}
+
 // makeImages builds the busybox image in each format.
 func makeImages() error {
-	mkimage := filepath.Join(images, "mkimage")
+	mkimage := filepath.Join(imageDir, "mkimage")
 	if out, err := exec.Command("go", "build", "-o", mkimage, "./images/cmd/mkimage").CombinedOutput(); err != nil {
 		return fmt.Errorf("build mkimage: %w\n%s", err, out)
 	}
 	for name, format := range map[string]string{
 		"busybox.aci": "aci", "busybox.oci": "oci", "busybox.oci.tar": "oci-tar", "busybox.docker.tar": "docker",
 	} {
-		cmd := exec.Command(mkimage, "-format", format, "-name", "example.com/busybox:1.0", "-out", filepath.Join(images, name))
+		cmd := exec.Command(mkimage, "-format", format, "-name", "example.com/busybox:1.0", "-out", filepath.Join(imageDir, name))
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("%s: %w\n%s", cmd, err, out)
 		}
@@ -175,7 +191,7 @@ func (h *host) must(args ...string) string {
 	return res.stdout
 }
 
-func image(name string) string { return filepath.Join(images, name) }
+func image(name string) string { return filepath.Join(imageDir, name) }
 
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -193,7 +209,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("PATH", filepath.Join(env.WorkDir, ".bin")+":"+os.Getenv("PATH"))
 			env.Setenv("DATA", data)
 			env.Setenv("BIN", bin)
-			env.Setenv("IMAGES", images)
+			env.Setenv("IMAGES", imageDir)
 			env.Defer(func() {
 				h := &host{t: t, dir: data}
 				h.clean()

@@ -1,0 +1,251 @@
+package tests
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rkt-pods/rkt/tests/images"
+)
+
+// writeImage writes an OCI layout of layers above the busybox layer.
+func writeImage(t *testing.T, name string, layers ...[]images.Entry) string {
+	t.Helper()
+	base, err := images.Busybox("/bin/busybox")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tars [][]byte
+	for _, entries := range append([][]images.Entry{base}, layers...) {
+		data, err := images.Tar(entries)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tars = append(tars, data)
+	}
+	files, err := images.OCI(images.Image{Name: name, Layers: tars})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "layout")
+	if err := files.WriteDir(dir); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// run runs a shell script in one app of an image and returns how it ended.
+func (h *host) run(img string, flags []string, script string) result {
+	h.t.Helper()
+	args := append([]string{"run", "--insecure-options=image", img, "--exec=/bin/sh"}, flags...)
+	return h.rkt(append(args, "--", "-c", script)...)
+}
+
+// TestMountTargets: a volume's target goes through symbolic links of the image
+// and stays inside the root file system.
+func TestMountTargets(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	volume, canary := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(volume, "mark"), []byte("volume\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	up := strings.Repeat("../", 20)
+	img := writeImage(t, "example.com/links:1", []images.Entry{
+		images.Dir("real", 0o755), images.Dir("real/sub", 0o755),
+		images.Symlink("abs", "/real/sub"), images.Symlink("rel", "real/sub"),
+		images.Symlink("dangling", "/not/there/yet"), images.Symlink("danglingrel", "not/there/rel"),
+		images.Symlink("out", canary), images.Symlink("outrel", up+canary[1:]),
+		images.Symlink("loop1", "loop2"), images.Symlink("loop2", "loop1"),
+		images.Symlink("self", "."), images.Symlink("chain", "abs"),
+		images.File("file", 0o644, "image\n"), images.Symlink("tofile", "file"),
+		images.Symlink("proc-out", "/proc/1/root/"),
+	})
+	cases := []struct {
+		target, seen string // where the app looks
+		ok           bool
+	}{
+		{"/real/sub", "/real/sub", true},
+		{"/abs", "/real/sub", true},
+		{"/rel", "/real/sub", true},
+		{"/chain", "/real/sub", true},
+		{"/self/self/real", "/real", true},
+		{"/dangling", "/not/there/yet", true},
+		{"/danglingrel", "/not/there/rel", true},
+		{"/out", canary, true},
+		{"/outrel", canary, true},
+		{"/new/deep/er", "/new/deep/er", true},
+		{"/loop1", "", false},
+		{"/loop1/x", "", false},
+	}
+	for _, c := range cases {
+		res := h.run(img, []string{"--volume=v,kind=host,source=" + volume, "--mount=volume=v,target=" + c.target}, "cat "+c.seen+"/mark")
+		if c.ok && (res.code != 0 || res.stdout != "volume\n") || !c.ok && res.code != 254 {
+			t.Errorf("%s: %s", c.target, res)
+		}
+	}
+	left, err := os.ReadDir(canary)
+	if err != nil || len(left) > 0 {
+		t.Errorf("the host's folder was changed: %v %v", left, err)
+	}
+	// The working folder goes the same way, and is never made.
+	for dir, code := range map[string]int{"/abs": 0, "/rel": 0, "/chain": 0, "/dangling": 254, "/loop1": 254, "/out": 254, "/outrel": 254, "/file": 254, "/tofile": 254} {
+		res := h.run(img, []string{"--working-dir=" + dir}, "pwd -P")
+		if res.code != code || code == 0 && res.stdout != "/real/sub\n" {
+			t.Errorf("working folder %s: %s", dir, res)
+		}
+	}
+	h.must("gc", "--grace-period=0s")
+}
+
+// TestFileVolume: a single file, read-only and read-write.
+func TestFileVolume(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	file := filepath.Join(t.TempDir(), "f")
+	if err := os.WriteFile(file, []byte("host\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, ro := range []bool{true, false} {
+		res := h.run(image("busybox.aci"), []string{fmt.Sprintf("--volume=v,kind=host,source=%s,readOnly=%v", file, ro), "--mount=volume=v,target=/etc/mine"}, "cat /etc/mine; echo app >/etc/mine")
+		if !strings.HasPrefix(res.stdout, "host\n") || (res.code == 0) == ro {
+			t.Errorf("readOnly=%v: %s", ro, res)
+		}
+	}
+	if data, _ := os.ReadFile(file); string(data) != "app\n" {
+		t.Errorf("the file has %q", data)
+	}
+}
+
+// TestNothingOfTheHost: what an app can see and do by default.
+func TestNothingOfTheHost(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	// CAP_SYS_PTRACE alone in its pod sees an empty root through PID 1.
+	res := h.run(image("busybox.aci"), []string{"--caps-retain=CAP_SYS_PTRACE"}, "ls -A /proc/1/root/; ls -A /proc/1/cwd/; echo end")
+	if res.code != 0 || res.stdout != "end\n" {
+		t.Errorf("through /proc/1: %s", res)
+	}
+	cases := map[string]string{
+		"pid 1":            `! readlink /proc/1/exe && test $(ls -d /proc/[0-9]* | wc -l) -le 8`,
+		"default caps":     `grep -q 'CapBnd:.00000000a80425fb' /proc/self/status`,
+		"filter":           `grep -q 'Seccomp:.2' /proc/self/status`,
+		"no mount":         `! mount -t tmpfs none /tmp 2>/dev/null`,
+		"no mknod of disk": `! mknod /tmp/d b 254 0 2>/dev/null`,
+		"null is made":     `mknod /tmp/n c 1 3 && echo x >/tmp/n`,
+		"sysctl":           `! echo x 2>/dev/null >/proc/sys/kernel/core_pattern`,
+		"sysrq":            `! echo x 2>/dev/null >/proc/sysrq-trigger`,
+		"sys":              `! mkdir /sys/fs/cgroup/x 2>/dev/null`,
+		"kcore":            `test "$(head -c 10 /proc/kcore 2>/dev/null | wc -c)" = 0`,
+		"only three files": `test "$(ls /proc/self/fd | wc -l)" -le 4`,
+		"cgroup root":      `grep -q '^0::/$' /proc/self/cgroup`,
+		"loopback up":      `ping -c 1 127.0.0.1 >/dev/null`,
+		"hosts":            `grep -q localhost /etc/hosts`,
+		"hostname":         `test "$(cat /etc/hostname)" = "$(hostname)"`,
+		"pts":              `test -c /dev/pts/ptmx && test -c /dev/tty && test -c /dev/console`,
+		"shm":              `echo x >/dev/shm/x && test "$(stat -c %a /dev/shm)" = 1777`,
+		"mtab":             `test -r /proc/mounts`,
+	}
+	var script strings.Builder
+	for name, test := range cases {
+		fmt.Fprintf(&script, "( %s ) || echo 'failed: %s'\n", test, name)
+	}
+	res = h.run(image("busybox.aci"), nil, script.String())
+	if res.code != 0 || res.stdout != "" {
+		t.Errorf("%s", res)
+	}
+}
+
+// TestNetHost shares the host's network and none other.
+func TestNetHost(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	own, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for flag, same := range map[string]bool{"--net=host": true, "--net=none": false} {
+		res := h.rkt("run", "--insecure-options=image", flag, image("busybox.aci"), "--exec=/bin/readlink", "--", "/proc/self/ns/net")
+		if res.code != 0 || (strings.TrimSpace(res.stdout) == own) != same {
+			t.Errorf("%s: host %s, %s", flag, own, res)
+		}
+	}
+}
+
+// TestLayerParents: a layer whose tar lacks the entries of folders that a lower
+// layer has leaves them as they are.
+func TestLayerParents(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	img := writeImage(t, "example.com/parents:1",
+		[]images.Entry{images.Dir("home", 0o755), images.Dir("home/u", 0o700).Owned(1234, 567)},
+		[]images.Entry{images.File("tmp/x", 0o644, ""), images.File("root/x", 0o600, ""), images.File("home/u/x", 0o644, "").Owned(1234, 567)},
+	)
+	res := h.run(img, nil, "stat -c '%n %a %u:%g' /tmp /root /home/u")
+	if want := "/tmp 1777 0:0\n/root 700 0:0\n/home/u 700 1234:567\n"; res.code != 0 || res.stdout != want {
+		t.Errorf("%s", res)
+	}
+}
+
+// TestStackedLayers: whiteouts, opaque folders, replaced kinds, and a layer twice.
+func TestStackedLayers(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	one := []images.Entry{
+		images.Dir("d", 0o755), images.File("d/a", 0o644, "a1\n"), images.File("d/b", 0o644, "b1\n"),
+		images.Dir("o", 0o755), images.File("o/old", 0o644, ""), images.File("was-file", 0o644, ""), images.Dir("was-dir", 0o755), images.File("was-dir/x", 0o644, ""),
+		images.Symlink("was-link", "/d"), images.File("target", 0o644, "linked\n"),
+	}
+	two := []images.Entry{
+		images.Whiteout("d/a"), images.Dir("o", 0o755), images.Opaque("o"), images.File("o/new", 0o644, ""),
+		images.Dir("was-file", 0o755), images.File("was-file/in", 0o644, ""), images.File("was-dir", 0o644, "f\n"),
+		images.Dir("was-link", 0o755), images.File("was-link/in", 0o644, ""), images.Link("link", "target"),
+	}
+	img := writeImage(t, "example.com/layers:1", one, two, []images.Entry{images.File("d/c", 0o644, "")}, one)
+	// The first layer comes again on top: its files are back, what it doesn't
+	// name stays as the others left it.
+	res := h.run(img, nil, `ls -A /d /o; test -L /was-link && echo link; test -f /was-file && echo file; test -d /was-dir && echo dir; cat /link`)
+	if res.code != 0 {
+		t.Fatal(res)
+	}
+	img = writeImage(t, "example.com/layers:2", one, two, []images.Entry{images.File("d/c", 0o644, "")})
+	res = h.run(img, nil, `ls -A /d /o; ls -A /was-link /was-file; cat /was-dir /link`)
+	want := "/d:\nb\nc\n\n/o:\nnew\n/was-file:\nin\n\n/was-link:\nin\nf\nlinked\n"
+	if res.code != 0 || res.stdout != want {
+		t.Errorf("want %q: %s", want, res)
+	}
+}
+
+// TestHostileLayers: what overlayfs would obey is refused, or cleaned.
+func TestHostileLayers(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	device := images.File("dev0", 0o644, "")
+	device.Typeflag = '3' // character device 0:0
+	img := writeImage(t, "example.com/hostile:1", []images.Entry{device})
+	if res := h.rkt("fetch", "--insecure-options=image", img); res.code != 254 || !strings.Contains(res.stderr, "dev0") {
+		t.Errorf("a whiteout device: %s", res)
+	}
+	img = writeImage(t, "example.com/hostile:2", []images.Entry{
+		images.Dir("etc", 0o755).XAttr("trusted.overlay.opaque", "y").XAttr("user.overlay.opaque", "y"),
+		images.Dir("home", 0o755).XAttr("trusted.overlay.redirect", "/root"),
+	})
+	// Cleaned or refused: either way nothing of it takes effect.
+	res := h.run(img, nil, "test -f /etc/passwd && test -d /home/app")
+	if res.code != 0 && res.code != 254 {
+		t.Errorf("overlay attributes: %s", res)
+	}
+	for _, name := range []string{"../escape", "/../../escape", "a/../../escape"} {
+		img := writeImage(t, "example.com/hostile:3", []images.Entry{images.Dir("a", 0o755), images.File(name, 0o644, "escaped")})
+		h.rkt("fetch", "--insecure-options=image", img)
+	}
+	img = writeImage(t, "example.com/hostile:4", []images.Entry{images.Symlink("evil", h.dir), images.File("evil/escape", 0o644, "escaped")})
+	h.rkt("fetch", "--insecure-options=image", img)
+	for _, dir := range []string{h.dir, filepath.Dir(h.dir), filepath.Join(h.dir, "store"), filepath.Join(h.dir, "store", "layers"), "/"} {
+		if _, err := os.Lstat(filepath.Join(dir, "escape")); err == nil {
+			t.Errorf("HOST PATH %s/escape WAS WRITTEN: the unpacker left its root", dir)
+		}
+	}
+}
