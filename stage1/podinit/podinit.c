@@ -266,6 +266,8 @@ static void run(long argc, char **argv)
 	/* Signals must not end it, not even those that the terminal sends. */
 	must("block signals", SYS4(rt_sigprocmask, SIG_SETMASK, &all, 0, 8));
 	must("leave the terminal", SYS0(setsid));
+	/* Executed through a descriptor, its name is a number. */
+	must("take its name", SYS5(prctl, PR_SET_NAME, "podinit", 0, 0, 0));
 	must("set the hostname", SYS2(sethostname, argv[1], length(argv[1])));
 	if (argv[2][0] == 'o')
 		loopback();

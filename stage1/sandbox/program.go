@@ -102,6 +102,9 @@ func (l *lookup) absolute(name string) string {
 // candidate says whether a path is a file that the app's user may execute. A
 // path below a mount of the launcher's is not looked at: "" and no error.
 func (l *lookup) candidate(full, asked string) (string, error) {
+	if strings.Contains(full, "\x00") {
+		return "", notFound("program %q: not a path", asked)
+	}
 	if insideStandard(path.Clean(full), l.app.Mounts) {
 		return "", nil
 	}
@@ -169,6 +172,7 @@ func (l *lookup) check(full, asked string, depth int) error {
 
 func (l *lookup) checkScript(head []byte, asked string, depth int) error {
 	line, _, _ := bytes.Cut(head[2:], []byte("\n"))
+	line, _, _ = bytes.Cut(line, []byte{0})
 	words := strings.Fields(string(line))
 	if len(words) == 0 {
 		return notExecutable("program %q: its first line names no interpreter", asked)
