@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -52,8 +53,24 @@ func newCage(t testing.TB) *cage {
 
 // snapshot is all that is outside the layer's own folder.
 func (c *cage) snapshot() string {
-	return run(c.t, "find", c.dir, "-path", filepath.Join(c.dir, "layer/new"), "-prune", "-o",
-		"-not", "-path", filepath.Join(c.dir, "layer"), "-not", "-path", c.dir, "-printf", "%P %y %m %U:%G %n %s %T@ %l\n")
+	var b strings.Builder
+	err := filepath.WalkDir(c.dir, func(p string, _ fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case p == filepath.Join(c.dir, "layer/new"):
+			return fs.SkipDir
+		case p == c.dir || p == filepath.Join(c.dir, "layer"):
+			return nil
+		}
+		st := stat(c.t, p)
+		fmt.Fprintf(&b, "%s %o %d:%d %d %d %v\n", p, st.Mode, st.Uid, st.Gid, st.Nlink, st.Size, st.Mtim)
+		return nil
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return b.String()
 }
 
 func (c *cage) unpack(data []byte, opt Options) (Layer, error) {
