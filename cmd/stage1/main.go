@@ -65,6 +65,9 @@ func dispatch(ctx context.Context, args []string) int {
 		name, err = "stage1", errs.Newf(errs.Usage, "command %q: unknown", name)
 	}
 	if err != nil {
+		if _, ok := errors.AsType[callError](err); ok {
+			name = "stage1" // no user's doing: a stage0 called that doesn't fit
+		}
 		report(name, err)
 		if code == 0 {
 			code = codeError
@@ -72,6 +75,11 @@ func dispatch(ctx context.Context, args []string) int {
 	}
 	return code
 }
+
+// callError is a call that is not what pkg/abi says; it names the command.
+type callError struct{ error }
+
+func (e callError) Unwrap() error { return e.error }
 
 // report prints an error the way rkt does, whose command it was for the user,
 // with one write: the apps' output goes to the same terminal.
@@ -94,7 +102,7 @@ func environment(name string) supervise.Env {
 func run(ctx context.Context, args []string) (int, error) {
 	r, err := abi.ParseRun(args)
 	if err != nil {
-		return 0, err
+		return 0, callError{err}
 	}
 	l, err := lock.Inherit(r.LockFD, poddir.Dir(r.PodDir).Lock())
 	if err != nil {
@@ -124,7 +132,7 @@ func then(l *lock.Lock, argv []string, code int) error {
 func enter(ctx context.Context, args []string) (int, error) {
 	e, err := abi.ParseEnter(args)
 	if err != nil {
-		return 0, err
+		return 0, callError{err}
 	}
 	code, err := supervise.Enter(ctx, e, environment(abi.CmdEnter))
 	if s, ok := errors.AsType[*launch.StartError](err); ok {
@@ -136,7 +144,7 @@ func enter(ctx context.Context, args []string) (int, error) {
 func stop(ctx context.Context, args []string) error {
 	s, err := abi.ParseStop(args)
 	if err != nil {
-		return err
+		return callError{err}
 	}
 	return supervise.Stop(ctx, s)
 }

@@ -106,7 +106,12 @@ func (r *running) end() error {
 // start takes the app to the point where its program runs. What it returns
 // first is the app as any other process of it is to be launched.
 func (a *app) start(ctx context.Context) (launch.App, *running, error) {
-	m := <-a.rootfs
+	var m mounted
+	select {
+	case m = <-a.rootfs:
+	case <-ctx.Done(): // a layer on a server that does not answer, say
+		return launch.App{}, nil, context.Cause(ctx)
+	}
 	if m.err != nil {
 		return launch.App{}, nil, m.err
 	}

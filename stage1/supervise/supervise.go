@@ -83,6 +83,7 @@ func newPod(ctx context.Context, dir poddir.Dir, runDir string, env Env, in *inp
 // first app, but in the same way as any other end.
 func (p *pod) run(in *inputs, err error, open func(plan.Pod, *records) (box, error)) (int, error) {
 	p.catchSignals()
+	defer func() { p.tty.close() }() // whatever happens
 	var planned plan.Pod
 	if err == nil {
 		planned, err = compile(p.records.dir.UUID(), in, p.wantsTerminal(in))
