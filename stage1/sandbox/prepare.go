@@ -49,6 +49,9 @@ func (p *Pod) prepare(app plan.App, rootfs string) (launch.App, error) {
 	if err := m.mountAll(app.Mounts); err != nil {
 		return la, err
 	}
+	if err := checkTops(r, la.Mounts); err != nil {
+		return la, err
+	}
 	for _, f := range p.plan.Files {
 		if err := m.file(f); err != nil {
 			return la, fmt.Errorf("%s: %w", f.Target, err)
@@ -226,6 +229,27 @@ func emptyDir(fd int) bool {
 	defer f.Close()
 	names, _ := f.Readdirnames(1)
 	return len(names) == 0
+}
+
+// checkTops refuses an image in which /proc, /sys or /dev is anything but a
+// folder or nothing: what is said about paths below them would not hold for
+// where a symlink there leads.
+func checkTops(r *root, list []plan.Mount) error {
+	for _, m := range list {
+		if m.VolumeEntry || path.Dir(m.Target) != "/" {
+			continue
+		}
+		fd, err := r.openPlain(m.Target, unix.O_DIRECTORY)
+		switch {
+		case err == nil:
+			_ = unix.Close(fd)
+		case errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR):
+			return errs.Newf(errs.Denied, "%s: the image has a symlink or a file there", m.Target)
+		case !errors.Is(err, fs.ErrNotExist):
+			return err
+		}
+	}
+	return nil
 }
 
 // linkMtab: programs from before /proc/self/mounts read /etc/mtab.

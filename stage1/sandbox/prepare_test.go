@@ -289,3 +289,19 @@ func TestWorkingDirectory(t *testing.T) {
 		})
 	}
 }
+
+func TestTopsMustBeFolders(t *testing.T) {
+	for _, entry := range []string{"dev -> /tmp", "dev -> ../../../../..", "dev=file", "dev -> dev"} {
+		f := newFixture(t)
+		_, err := f.prepare(plan.Pod{}, plan.App{Mounts: []plan.Mount{
+			{Type: "tmpfs", Target: "/dev"}, {Type: "mqueue", Target: "/dev/mqueue"},
+		}}, f.layer(entry))
+		if !errs.Is(err, errs.Denied) || !strings.Contains(err.Error(), "/dev: the image has a symlink or a file") {
+			t.Errorf("%s: %v", entry, err)
+		}
+	}
+	f := newFixture(t)
+	if _, err := f.prepare(plan.Pod{}, plan.App{Mounts: []plan.Mount{{Type: "proc", Target: "/proc"}}}, f.layer("bin/")); err != nil {
+		t.Errorf("without a /proc: %v", err)
+	}
+}
