@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -27,7 +28,9 @@ var steps = []string{
 }
 
 // The messages of the library's C part, which joins the namespaces.
-var nsexecText = regexp.MustCompile(`nsexec-[0-9]+\[[0-9]+\]: ([^;]*)`)
+var nsexecText = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`nsexec-[0-9]+\[[0-9]+\]: ([^;]*)`)
+})
 
 // fork(2) fails with ENOMEM in a pid namespace whose init has ended.
 const dyingPod = "unable to spawn stage-2: Cannot allocate memory"
@@ -44,7 +47,7 @@ func named(what, app string, argv []string, err error) error {
 		}
 		return &launch.StartError{ExitCode: code, Err: errs.Newf(class, "app %s: program %s: %s", app, argv[0], cause)}
 	}
-	if m := nsexecText.FindStringSubmatch(text); m != nil {
+	if m := nsexecText().FindStringSubmatch(text); m != nil {
 		// The library's own words before it only say that the child is gone.
 		text = m[1]
 	}
@@ -62,11 +65,13 @@ func named(what, app string, argv []string, err error) error {
 	return &setupError{text: fmt.Sprintf("%s app %s: %s", what, app, text), err: err}
 }
 
-var mountText = regexp.MustCompile(`^mounting ("[^"]*") to rootfs at ("[^"]*"): (.*)$`)
+var mountText = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^mounting ("[^"]*") to rootfs at ("[^"]*"): (.*)$`)
+})
 
 // mountError leaves of a failed mount's chain the two ends.
 func mountError(text string) string {
-	m := mountText.FindStringSubmatch(text)
+	m := mountText().FindStringSubmatch(text)
 	if m == nil {
 		return text
 	}

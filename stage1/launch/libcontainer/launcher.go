@@ -7,7 +7,9 @@
 // The library was written for a program that ends after each start. What
 // follows from that is handled here: see init.go for what the app would
 // inherit, reap.go for children that are left behind, and errors.go for its
-// chains of messages.
+// chains of messages. What it does well by itself is left to it: it starts each
+// child from a read-only copy of this program (CVE-2019-5736) and closes all
+// other descriptors before the app's program runs (CVE-2024-21626).
 package libcontainer
 
 import (
