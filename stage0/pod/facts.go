@@ -198,10 +198,19 @@ func read(path string, v any) error {
 
 // damaged classes an error of a record that could be read but not understood.
 func damaged(err error) error {
+	if err == nil {
+		return nil
+	}
 	if _, ok := errors.AsType[*fs.PathError](err); ok {
 		return err
 	}
 	return errs.WithClass(errs.Corrupt, err)
 }
 
-func podErr(pod Pod, err error) error { return fmt.Errorf("pod %s: %w", pod.UUID, err) }
+func podErr(pod Pod, err error) error {
+	err = fmt.Errorf("pod %s: %w", pod.UUID, err)
+	if errs.Is(err, errs.Corrupt) && pod.State.Over() {
+		return errs.WithHint(err, "\"rkt rm %s\" removes it", pod.UUID)
+	}
+	return err
+}

@@ -418,21 +418,32 @@ func TestExiting(t *testing.T) {
 	}
 }
 
-// TestForeignCgroup: a record that names another pod's cgroup kills nothing.
-func TestForeignCgroup(t *testing.T) {
+// TestDamagedCgroup: a record that is damaged or names another pod's cgroup
+// kills nothing of others, and keeps nobody from seeing and removing the pod.
+func TestDamagedCgroup(t *testing.T) {
 	p := newPods(t)
-	run, err := prepare(t, p).Start()
-	if err != nil {
-		t.Fatal(err)
+	foreign := func(path string) string {
+		return `{"bootID":"` + proc.BootID() + `","paths":[{"path":"` + path + `"}]}`
 	}
-	defer run.Close()
-	for _, path := range []string{"/sys/fs/cgroup/unified", "/sys/fs/cgroup/unified/rkt-" + p.StoreID + "/aaaa0000-0000-0000-0000-000000000001", "/sys/fs/cgroup/unified/rkt-other/" + run.UUID()} {
-		rec := poddir.Cgroup{BootID: proc.BootID(), Paths: []poddir.CgroupPath{{Path: path}}}
-		if err := atomicfile.WriteJSON(run.Dir().Cgroup(), rec, 0o600, atomicfile.Renamed); err != nil {
+	for _, text := range []string{
+		"", "{", "{}", foreign("/sys/fs/cgroup/unified"), foreign("/sys/fs/cgroup/unified/rkt-other/aaaa0000-0000-0000-0000-000000000001"),
+		foreign("/sys/fs/cgroup/unified/rkt-" + p.StoreID + "/aaaa0000-0000-0000-0000-000000000001"),
+	} {
+		run, err := prepare(t, p).Start()
+		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := p.Cgroup(run.Dir()); !errs.Is(err, errs.Corrupt) {
-			t.Errorf("%s: %v", path, err)
+		write(t, run.Dir().Cgroup(), text)
+		rec, err := p.Cgroup(run.Dir())
+		if err != nil || !p.owns(run.Dir(), rec) {
+			t.Errorf("%q: %+v, %v", text, rec, err)
+		}
+		if err := run.Close(); err != nil {
+			t.Fatal(err)
+		}
+		p.mustBe(t, run.UUID(), Exited)
+		if err := p.Collect(t.Context(), run.UUID()); err != nil {
+			t.Errorf("%q: %v", text, err)
 		}
 	}
 }

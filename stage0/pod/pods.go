@@ -175,23 +175,33 @@ func (p Pods) look(f poddir.Folder, uuid string) (pod Pod, ok bool, err error) {
 	return pod, true, nil
 }
 
-// Cgroup reads the pod's cgroup record and makes sure that it names this pod's
-// cgroups: a damaged one must not get another pod killed. The error wraps
-// fs.ErrNotExist if the pod has none.
+// Cgroup reads the pod's cgroup record. One that is damaged, or names other
+// cgroups than this pod's, is replaced by what it should be: it must neither
+// get another pod killed nor keep this one from being collected. The error
+// wraps fs.ErrNotExist if the pod has none.
 func (p Pods) Cgroup(dir poddir.Dir) (poddir.Cgroup, error) {
 	var rec poddir.Cgroup
-	if err := atomicfile.ReadJSON(dir.Cgroup(), &rec); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return rec, err
-		}
-		return rec, errs.Newf(errs.Corrupt, "cgroup record: %w", err)
+	err := damaged(atomicfile.ReadJSON(dir.Cgroup(), &rec))
+	if err == nil && p.owns(dir, rec) {
+		return rec, nil
 	}
-	for _, path := range rec.Paths {
-		if filepath.Base(path.Path) != dir.UUID() || filepath.Base(filepath.Dir(path.Path)) != "rkt-"+p.StoreID {
-			return rec, errs.Newf(errs.Corrupt, "cgroup record: %q is not a cgroup of pod %s", path.Path, dir.UUID())
-		}
+	if err != nil && !errs.Is(err, errs.Corrupt) {
+		return rec, err
+	}
+	if rec, err = cgroup.Plan(p.StoreID, dir.UUID()); err != nil {
+		return rec, fmt.Errorf("cgroup record of pod %s is damaged: %w", dir.UUID(), err)
 	}
 	return rec, nil
+}
+
+// owns says whether all cgroups of the record are this pod's by their names.
+func (p Pods) owns(dir poddir.Dir, rec poddir.Cgroup) bool {
+	for _, path := range rec.Paths {
+		if filepath.Base(path.Path) != dir.UUID() || filepath.Base(filepath.Dir(path.Path)) != "rkt-"+p.StoreID {
+			return false
+		}
+	}
+	return rec.BootID != "" && len(rec.Paths) > 0
 }
 
 func exists(path string) bool {
