@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -209,7 +210,8 @@ func (o *overlay) mountFS(target string) error {
 		}
 	}
 	if err := unix.FsconfigSetString(ctx, "upperdir", fdPath(o.upper)); err != nil {
-		return overlayError("upper folder", ctx, err)
+		return errs.WithHint(errs.WithClass(errs.Unsupported, overlayError("upper folder", ctx, err)),
+			"the file system of the data folder can't hold what an overlay writes; --dir names another place")
 	}
 	if err := unix.FsconfigSetString(ctx, "workdir", fdPath(o.work)); err != nil {
 		return overlayError("work folder", ctx, err)
@@ -262,7 +264,7 @@ func overlayError(what string, ctx int, err error) error {
 			if err != nil || n <= 0 {
 				break
 			}
-			said += " (" + strings.TrimSpace(string(buf[:n])) + ")"
+			said += " (" + realPaths(strings.TrimSpace(string(buf[:n]))) + ")"
 		}
 	}
 	err = fmt.Errorf("mount overlay: %s: %w%s", what, err, said)
@@ -270,6 +272,18 @@ func overlayError(what string, ctx int, err error) error {
 		return errs.WithHint(errs.WithClass(errs.Unsupported, err), "the kernel's overlay module is missing")
 	}
 	return err
+}
+
+var fdPaths = regexp.MustCompile(`/proc/self/fd/[0-9]+`)
+
+// realPaths puts back the names that are hidden behind descriptors.
+func realPaths(text string) string {
+	return fdPaths.ReplaceAllStringFunc(text, func(p string) string {
+		if real, err := os.Readlink(p); err == nil {
+			return real
+		}
+		return p
+	})
 }
 
 // checkWritable: overlay mounts read-only, with a line in the kernel's log and

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/stage1/plan"
 )
 
@@ -110,6 +111,20 @@ func TestOverlayErrors(t *testing.T) {
 	copying := f.open2(plan.Pod{Copy: true})
 	if _, err := copying.MountRootFS(plan.App{Name: "web", Lowers: []string{f.layer("a=1")}}, f.attempt("web", 2)); !errs.Is(err, errs.Unsupported) {
 		t.Errorf("--no-overlay: %v", err)
+	}
+}
+
+func TestOverlayOnAFileSystemThatCannot(t *testing.T) {
+	f := newFixture(t)
+	// An overlay can't be the upper of another.
+	inner := f.open(plan.Pod{})
+	base, err := inner.MountRootFS(plan.App{Name: "web", Lowers: []string{f.layer("a=1")}}, f.attempt("web", 0))
+	f.must(err)
+	att := poddir.AttemptDir(filepath.Join(base, "0"))
+	f.must(os.Mkdir(string(att), 0o700))
+	_, err = f.open2(plan.Pod{}).MountRootFS(plan.App{Name: "web", Lowers: []string{f.layer("a=1")}}, att)
+	if !errs.Is(err, errs.Unsupported) || !strings.Contains(err.Error(), att.Upper()) || len(errs.Hints(err)) == 0 {
+		t.Errorf("got %v", err)
 	}
 }
 
