@@ -108,9 +108,16 @@ func run(ctx context.Context, args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	if err := closeOnExec(); err != nil {
+		return 0, err
+	}
 	// The lock says that the pod runs until this process ends.
 	defer runtime.KeepAlive(l)
-	code, err := supervise.Run(ctx, r, environment(abi.CmdRun))
+	env := environment(abi.CmdRun)
+	if r.Debug {
+		env.Trace = func(text string) { fmt.Fprintf(os.Stderr, "run: debug: %s\n", text) }
+	}
+	code, err := supervise.Run(ctx, r, env)
 	if len(r.Then) == 0 {
 		return code, err
 	}
@@ -118,6 +125,22 @@ func run(ctx context.Context, args []string) (int, error) {
 		report(abi.CmdRun, err)
 	}
 	return code, then(l, r.Then, code)
+}
+
+// closeOnExec keeps whatever descriptors the caller left open from the programs
+// that the supervisor starts. close_range(2) can do so only since Linux 5.11.
+func closeOnExec() error {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		// The folder's own descriptor is among them, and closed by now.
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {
+			_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETFD, unix.FD_CLOEXEC)
+		}
+	}
+	return nil
 }
 
 // then becomes the program that was asked for, which takes the lock over.

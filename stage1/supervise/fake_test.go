@@ -102,6 +102,7 @@ func (k *fakeKernel) killAll() error {
 	return nil
 }
 func (k *fakeKernel) waitEmpty(context.Context) error { return nil }
+func (k *fakeKernel) leave() error                    { return nil }
 func (k *fakeKernel) remove() error                   { k.created = false; return nil }
 
 func (k *fakeKernel) open(plan.Pod, *records) (box, error) {

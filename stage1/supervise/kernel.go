@@ -3,7 +3,6 @@ package supervise
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"path/filepath"
 	"time"
@@ -45,7 +44,8 @@ type groups interface {
 	kill(app string) error
 	killAll() error // but the supervisor
 	waitEmpty(ctx context.Context) error
-	remove() error // after which the supervisor is where it came from
+	leave() error  // puts the supervisor back where it came from
+	remove() error // after leave
 }
 
 // podGroups are the pod's cgroups, with their record.
@@ -114,12 +114,16 @@ func (g *podGroups) waitEmpty(ctx context.Context) error {
 	return nil
 }
 
-func (g *podGroups) remove() error {
+func (g *podGroups) leave() error {
 	if g.rec.Paths == nil {
 		return nil
 	}
-	if err := cgroup.Return(g.rec, g.origin); err != nil {
-		return fmt.Errorf("leave cgroup: %w", err)
+	return cgroup.Return(g.rec, g.origin)
+}
+
+func (g *podGroups) remove() error {
+	if g.rec.Paths == nil {
+		return nil
 	}
 	return cgroup.Remove(g.rec)
 }

@@ -30,8 +30,10 @@ type pod struct {
 
 	stdin       *os.File
 	out, errout *output
-	tty         *terminal   // nil unless the pod has one
-	notify      func(error) // tells the user
+	tty         *terminal    // nil unless the pod has one
+	notify      func(error)  // tells the user
+	tell        func(string) // tells who debugs; may be nil
+	born        time.Time
 
 	control  *control
 	mounting sync.WaitGroup
@@ -70,6 +72,13 @@ func (p *pod) send(h happened) {
 }
 
 func (p *pod) report(err error) { p.notify(err) }
+
+// trace tells how far things are, and after how long.
+func (p *pod) trace(format string, args ...any) {
+	if p.tell != nil {
+		p.tell(fmt.Sprintf("%6.1f ms: ", float64(time.Since(p.born).Microseconds())/1000) + fmt.Sprintf(format, args...))
+	}
+}
 
 // reportOnce tells of something that may happen with each write only once.
 func (p *pod) reportOnce(key string, err error) {
@@ -126,7 +135,9 @@ func (p *pod) loop(first lifecycle.Event) {
 // by one, the summary once for all that follows from one event.
 func (p *pod) handle(h happened) {
 	p.note(h)
+	p.trace("event %T%+v", h.event, h.event)
 	for _, action := range p.machine.Handle(h.event) {
+		p.trace("action %T%+v", action, action)
 		p.do(action, h.at)
 	}
 	if err := p.records.publish(); err != nil {

@@ -42,7 +42,8 @@ const flushTimeout = 5 * time.Second
 type Env struct {
 	Launcher              launch.Launcher
 	Stdin, Stdout, Stderr *os.File
-	Notify                func(error) // tells the user what does not end the pod; any goroutine
+	Notify                func(error)  // tells the user what does not end the pod; any goroutine
+	Trace                 func(string) // tells who debugs how far things are; nil: nobody does
 }
 
 // Run supervises the pod until it has ended, and returns its exit code. With
@@ -71,7 +72,7 @@ func neverRan(dir poddir.Dir, cause error) error {
 func newPod(ctx context.Context, dir poddir.Dir, runDir string, env Env, in *inputs) *pod {
 	p := &pod{
 		ctx: ctx, runDir: runDir, records: newRecords(dir, runDir, in), launcher: env.Launcher,
-		stdin: env.Stdin, notify: env.Notify,
+		stdin: env.Stdin, notify: env.Notify, tell: env.Trace, born: time.Now(),
 		events: make(chan happened), calls: make(chan call), over: make(chan struct{}),
 		signals: make(chan os.Signal, 64), once: map[string]bool{},
 	}
@@ -91,6 +92,7 @@ func (p *pod) run(in *inputs, err error, open func(plan.Pod, *records) (box, err
 	if merr := p.assemble(in, planned); merr != nil {
 		return lifecycle.CodeSetup, errors.Join(err, merr, neverRan(p.records.dir, merr))
 	}
+	p.trace("planned")
 	err = errors.Join(err, p.begin())
 	if err == nil {
 		err = p.setUp(in, planned, open)
@@ -202,21 +204,25 @@ func (p *pod) setUp(in *inputs, planned plan.Pod, open func(plan.Pod, *records) 
 	if err := p.groups.create(); err != nil {
 		return err
 	}
+	p.trace("cgroups %s", p.records.summary.Cgroup)
 	if p.control, err = listen(p.runDir, p.calls, p.over); err != nil {
 		return err
 	}
 	if p.box, err = open(planned, p.records); err != nil {
 		return err
 	}
+	p.trace("sandbox open")
 	for _, a := range p.apps {
 		p.mounting.Go(func() {
 			path, err := p.box.prepare(a.plan, a.attempt)
+			p.trace("app %s: root file system at %s", a.plan.Name, path)
 			a.rootfs <- mounted{path, err}
 		})
 	}
 	if me.PodInit, err = p.box.startInit(p.ctx); err != nil {
 		return err
 	}
+	p.trace("pod init is process %d", me.PodInit.PID)
 	if err := p.records.supervisor(me); err != nil {
 		return err
 	}
@@ -234,23 +240,30 @@ func (p *pod) tearDown() {
 	p.mounting.Wait()
 	ctx, cancel := context.WithTimeout(p.ctx, emptyDeadline)
 	defer cancel()
+	// Nothing is forked any more. To move a process can mean to wait for all
+	// CPUs, about 10 ms, in which the rest gets done.
+	left := make(chan error, 1)
+	go func() { left <- p.groups.leave() }()
 	err := p.groups.killAll()
 	if p.box != nil {
 		err = errors.Join(err, p.box.killInit(ctx))
 	}
 	err = errors.Join(err, p.groups.waitEmpty(ctx))
+	p.trace("no process is left")
 	unmounted := true
 	if p.box != nil {
 		if cerr := p.box.close(); cerr != nil {
 			unmounted, err = false, errors.Join(err, cerr)
 		}
 	}
-	err = errors.Join(err, p.groups.remove())
+	p.trace("unmounted")
+	err = errors.Join(err, <-left, p.groups.remove())
 	if unmounted {
 		err = errors.Join(err, cleanRunDir(p.runDir))
 	}
 	p.records.summary.State, p.records.dirty = "exited", true
 	err = errors.Join(err, p.records.publish())
+	p.trace("released")
 	if err != nil {
 		p.report(errs.WithHint(fmt.Errorf("release of the pod: %w", err), "`rkt gc` tries again"))
 	}
