@@ -48,7 +48,7 @@ func InitMain() {
 	_, _, errno := unix.Syscall(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0)
 	if errno != 0 && errno != unix.ENOSYS {
 		fmt.Fprintf(status, "session keyring: %v\n", errno)
-		os.Exit(255)
+		os.Exit(255) //nolint:forbidigo // nobody called this process: it was to become the app
 	}
 	rlc.Init()
 }

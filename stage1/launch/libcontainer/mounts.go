@@ -14,18 +14,15 @@ import (
 )
 
 // mountFlags are the options of mount(8) that are flags of mount(2), by what
-// they set and what they clear. attr is the same flag of mount_setattr(2).
-var mountFlags = map[string]struct {
-	set, clear int
-	attr       uint64
-}{
-	"ro":          {set: unix.MS_RDONLY, attr: unix.MOUNT_ATTR_RDONLY},
+// they set and what they clear.
+var mountFlags = map[string]struct{ set, clear int }{
+	"ro":          {set: unix.MS_RDONLY},
 	"rw":          {clear: unix.MS_RDONLY},
-	"nosuid":      {set: unix.MS_NOSUID, attr: unix.MOUNT_ATTR_NOSUID},
+	"nosuid":      {set: unix.MS_NOSUID},
 	"suid":        {clear: unix.MS_NOSUID},
-	"nodev":       {set: unix.MS_NODEV, attr: unix.MOUNT_ATTR_NODEV},
+	"nodev":       {set: unix.MS_NODEV},
 	"dev":         {clear: unix.MS_NODEV},
-	"noexec":      {set: unix.MS_NOEXEC, attr: unix.MOUNT_ATTR_NOEXEC},
+	"noexec":      {set: unix.MS_NOEXEC},
 	"exec":        {clear: unix.MS_NOEXEC},
 	"sync":        {set: unix.MS_SYNCHRONOUS},
 	"async":       {clear: unix.MS_SYNCHRONOUS},
@@ -85,13 +82,11 @@ func mount(m plan.Mount) (*configs.Mount, error) {
 	} else if out.Source == "" {
 		out.Source = m.Type
 	}
-	var attrs uint64
 	var data []string
 	for _, o := range m.Options {
 		if f, ok := mountFlags[o]; ok {
 			out.Flags = out.Flags&^f.clear | f.set
 			out.ClearedFlags = out.ClearedFlags&^f.set | f.clear
-			attrs |= f.attr
 		} else if p, ok := propagation[o]; ok {
 			out.PropagationFlags = append(out.PropagationFlags, p)
 		} else if bind {
@@ -103,7 +98,7 @@ func mount(m plan.Mount) (*configs.Mount, error) {
 	out.Data = strings.Join(data, ",")
 	// mount(2) changes the flags of the uppermost mount only: a read-only
 	// recursive volume would be writable below each mount point in it.
-	if bind && out.Flags&unix.MS_REC != 0 && attrs != 0 {
+	if attrs := attributes(out.Flags); bind && out.Flags&unix.MS_REC != 0 && attrs != 0 {
 		if !canSetAttr() {
 			return nil, errs.WithHint(
 				errs.Newf(errs.Unsupported, "mount at %s: options for a recursive mount take mount_setattr(2), of Linux 5.12", m.Target),
@@ -112,4 +107,20 @@ func mount(m plan.Mount) (*configs.Mount, error) {
 		out.RecAttr = &unix.MountAttr{Attr_set: attrs}
 	}
 	return out, nil
+}
+
+// attributes are the restricting flags as mount_setattr(2) has them.
+func attributes(flags int) uint64 {
+	var attrs uint64
+	for flag, attr := range map[int]uint64{
+		unix.MS_RDONLY: unix.MOUNT_ATTR_RDONLY,
+		unix.MS_NOSUID: unix.MOUNT_ATTR_NOSUID,
+		unix.MS_NODEV:  unix.MOUNT_ATTR_NODEV,
+		unix.MS_NOEXEC: unix.MOUNT_ATTR_NOEXEC,
+	} {
+		if flags&flag != 0 {
+			attrs |= attr
+		}
+	}
+	return attrs
 }
