@@ -102,6 +102,7 @@ func (k *fakeKernel) killAll() error {
 	return nil
 }
 func (k *fakeKernel) waitEmpty(context.Context) error { return nil }
+func (k *fakeKernel) enter() error                    { return k.fail["enter"] }
 func (k *fakeKernel) leave() error                    { return nil }
 func (k *fakeKernel) remove() error                   { k.created = false; return nil }
 
@@ -136,6 +137,7 @@ type testPod struct {
 	stdout   string // what the terminal got, once run has returned
 	stderr   string
 
+	watchers sync.WaitGroup // what whenUp does
 	mu       sync.Mutex
 	notified []error
 }
@@ -208,6 +210,7 @@ func capture(t *testing.T, text *string) *os.File {
 func (tp *testPod) run() (int, error) {
 	tp.t.Helper()
 	code, err := tp.pod.run(tp.in, nil, tp.kernel.open)
+	tp.watchers.Wait()
 	if tp.kernel.created || tp.kernel.opened || tp.kernel.init {
 		tp.t.Errorf("left: cgroup %v, sandbox %v, pod init %v", tp.kernel.created, tp.kernel.opened, tp.kernel.init)
 	}
@@ -255,7 +258,7 @@ func put(t *testing.T, path string, v any) {
 func get(t *testing.T, path string, v any) {
 	t.Helper()
 	if err := atomicfile.ReadJSON(path, v); err != nil {
-		t.Fatal(err)
+		t.Error(err) // other goroutines may call it
 	}
 }
 

@@ -40,6 +40,7 @@ type box interface {
 // groups are the pod's cgroups.
 type groups interface {
 	create() error
+	enter() error           // moves the supervisor in, and what it forks from then on
 	path(app string) string // relative to each hierarchy's root
 	kill(app string) error
 	killAll() error // but the supervisor
@@ -77,8 +78,10 @@ func (g *podGroups) create() error {
 		return err
 	}
 	g.records.summary.Cgroup = cgroup.Folder(g.rec)
-	return cgroup.EnterSupervisor(g.rec)
+	return nil
 }
+
+func (g *podGroups) enter() error { return cgroup.EnterSupervisor(g.rec) }
 
 func (g *podGroups) path(app string) string { return cgroup.AppPath(g.rec, app) }
 

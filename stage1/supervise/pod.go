@@ -35,8 +35,8 @@ type pod struct {
 	tell        func(string) // tells who debugs; may be nil
 	born        time.Time
 
-	control  *control
-	mounting sync.WaitGroup
+	control *control
+	beside  sync.WaitGroup // what setUp does in the background
 
 	events  chan happened
 	signals chan os.Signal

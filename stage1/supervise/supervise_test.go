@@ -24,7 +24,7 @@ const waitForSignal = `trap 'echo got it; exit %s' TERM; echo up; while :; do sl
 
 // whenUp calls f once the app has printed something.
 func (tp *testPod) whenUp(app string, f func()) {
-	go func() {
+	tp.watchers.Go(func() {
 		log := tp.records.dir.App(app).Attempt(0).Log()
 		deadline := time.Now().Add(time.Minute)
 		for tick := range time.Tick(5 * time.Millisecond) {
@@ -34,7 +34,7 @@ func (tp *testPod) whenUp(app string, f func()) {
 				return
 			}
 		}
-	}()
+	})
 }
 
 // ask does what a client of the control socket does, and gives the last answer.
@@ -272,7 +272,7 @@ func TestProgramNotThere(t *testing.T) {
 
 // What fails before the first app is undone, recorded and returned.
 func TestSetUpFails(t *testing.T) {
-	for _, step := range []string{"create", "open", "init"} {
+	for _, step := range []string{"create", "enter", "open", "init"} {
 		t.Run(step, func(t *testing.T) {
 			tp := newTestPod(t, poddir.RunOptions{}, "", spec{name: "a", script: "exit 0"}, spec{name: "b", script: "exit 0"})
 			cause := errors.New(step + " went wrong")
