@@ -66,7 +66,7 @@ func inChild() int {
 		return 1
 	}
 	cmd := exec.Command(os.Args[0], os.Args[1:]...)
-	cmd.Env = append(os.Environ(), childEnv+"="+exe)
+	cmd.Env = append(os.Environ(), childEnv+"="+exe, "TMPDIR="+tmp)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Pdeathsig: unix.SIGKILL}
 	if err := cmd.Run(); err != nil {
@@ -74,6 +74,11 @@ func inChild() int {
 			return cmd.ProcessState.ExitCode()
 		}
 		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	// All that the tests mount lies below their temporary folder.
+	if mounts, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(mounts), tmp) {
+		fmt.Fprintf(os.Stderr, "the tests left mounts on the host: %v\n%s", err, mounts)
 		return 1
 	}
 	return 0

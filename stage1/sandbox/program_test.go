@@ -15,7 +15,7 @@ import (
 
 func TestLookupProgram(t *testing.T) {
 	f := newFixture(t)
-	self := read(t, "/proc/self/exe")
+	self := read(t, os.Getenv(childEnv)) // static, whatever the test binary is
 	dynamic := read(t, "/bin/ls") // needs the loader
 	interp := elfInterpreter(t, "/bin/ls")
 	foreign := []byte(self)
