@@ -126,10 +126,13 @@ func TestStatusesComeInOrder(t *testing.T) {
 		return nil
 	}
 	tp.whenUp("a", func() {
-		s, err := tp.ask(request{Op: opState})
-		if err != nil || s.Summary == nil {
-			t.Errorf("state: %+v, %v", s, err)
-		} else {
+		// What it prints may come before the event of its start.
+		for whileUp.State != poddir.Running && !t.Failed() {
+			s, err := tp.ask(request{Op: opState})
+			if err != nil || s.Summary == nil {
+				t.Errorf("state: %+v, %v", s, err)
+				return
+			}
 			whileUp = *s.Summary.Apps[0].Status
 		}
 		r, err := tp.ask(request{Op: opStop})
