@@ -85,7 +85,7 @@ func (m *Machine) Handle(e Event) []Action {
 	case AppStartFailed:
 		m.startFailed(m.find(e.App), e)
 	case StopRequested:
-		m.stopRequested(e.At)
+		m.stopRequested(e)
 	case KillRequested:
 		m.killRequested()
 	case StopTimeout:
@@ -204,14 +204,14 @@ func (m *Machine) kill(a *app, reason poddir.Reason) {
 	m.do(KillApp{a.Name})
 }
 
-func (m *Machine) stopRequested(at time.Time) {
+func (m *Machine) stopRequested(e StopRequested) {
 	if m.stopAt != nil {
-		if at.Sub(*m.stopAt) >= secondSignal {
+		if !e.Patient && e.At.Sub(*m.stopAt) >= secondSignal {
 			m.killRequested()
 		}
 		return
 	}
-	m.stopAt = &at
+	m.stopAt = &e.At
 	m.stop(poddir.Stopped)
 }
 

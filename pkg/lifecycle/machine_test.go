@@ -31,7 +31,7 @@ func expect(t *testing.T, m *Machine, e Event, want ...Action) {
 }
 
 func at(seconds float64) StopRequested {
-	return StopRequested{time.Unix(0, int64(seconds*1e9))}
+	return StopRequested{At: time.Unix(0, int64(seconds*1e9))}
 }
 
 func TestSecondSignalKills(t *testing.T) {
@@ -40,6 +40,7 @@ func TestSecondSignalKills(t *testing.T) {
 	expect(t, m, AppStarted{"a"})
 	expect(t, m, at(10), SignalApp{"a", sigTerm}, ArmStopTimer{"a"})
 	expect(t, m, at(10.9)) // the same key, twice
+	expect(t, m, StopRequested{At: time.Unix(20, 0), Patient: true})
 	expect(t, m, at(11), KillApp{"a"})
 	expect(t, m, at(12)) // killed already
 	x := Exit{Code: 137, Signal: 9}

@@ -97,7 +97,7 @@ func play(t *testing.T, s script) (map[string]FinishApp, []Action) {
 	}
 	for n, i := range s.order {
 		if n == s.stopAfter {
-			feed(StopRequested{time.Unix(1000, 0)})
+			feed(StopRequested{At: time.Unix(1000, 0)})
 		}
 		o, app := s.outcomes[i], name(i)
 		r := s.responses[i]

@@ -65,8 +65,12 @@ type (
 		Code    int
 		Message string
 	}
-	// StopRequested asks the pod to stop in good order.
-	StopRequested struct{ At time.Time }
+	// StopRequested asks the pod to stop in good order. Unless it is Patient,
+	// one that comes well after another means: now.
+	StopRequested struct {
+		At      time.Time
+		Patient bool
+	}
 	// KillRequested asks the pod to end without more ado.
 	KillRequested struct{}
 	// StopTimeout says that the timer of ArmStopTimer has run out.

@@ -320,7 +320,7 @@ func (p *pod) call(c call) {
 			p.stop(lifecycle.KillRequested{})
 			return
 		}
-		p.stop(lifecycle.StopRequested{At: time.Now()})
+		p.stop(lifecycle.StopRequested{At: time.Now(), Patient: true})
 	case opState:
 		s := p.records.public()
 		c.last(reply{Summary: &s})
