@@ -16,6 +16,7 @@ import (
 
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/lock"
+	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/stage0/pod"
 	"github.com/rkt-pods/rkt/stage0/store"
 )
@@ -206,8 +207,10 @@ func (o Options) due(pods pod.Pods, one pod.Pod) (bool, error) {
 	return !ended.Add(o.GracePeriod).After(o.Now), nil
 }
 
-// Execute carries the plan out, each pod on its own. What others collect or
-// lock meanwhile is theirs and no failure.
+// Execute carries the plan out, each pod on its own: one that can't be
+// collected is named, and the others go on. What others collect or lock
+// meanwhile is theirs and no failure. All pods are moved away first, made safe
+// with one sync, and deleted then.
 func (p *Plan) Execute(ctx context.Context, progress func(Step)) Report {
 	r := Report{Done: []Step{}, Store: listed(store.Garbage{}), Failures: p.Failures}
 	if p.used {
@@ -215,19 +218,29 @@ func (p *Plan) Execute(ctx context.Context, progress func(Step)) Report {
 		return r
 	}
 	p.used = true
-	failed := map[string]bool{}
+	left := map[string]bool{} // pods that failed, or were taken over
+	var moved []Step
 	for _, s := range p.Steps {
-		if failed[s.UUID] {
+		if left[s.UUID] {
 			continue
 		}
 		progress(s)
-		err := p.step(ctx, s)
-		switch {
-		case errs.Is(err, errs.Busy) && p.takenOver(s.UUID):
-		case err != nil:
-			failed[s.UUID] = true
-			r.fail(s.UUID, err)
-		default:
+		if ok := p.try(&r, s, func() error { return p.move(ctx, s) }); !ok {
+			left[s.UUID] = true
+		} else if s.Action == Mark {
+			r.Done = append(r.Done, s)
+		} else {
+			moved = append(moved, s)
+		}
+	}
+	if len(p.Steps) > 0 {
+		if err := p.pods.SyncFolders(poddir.Folders()...); err != nil {
+			r.fail("pods", err)
+			return r
+		}
+	}
+	for _, s := range moved {
+		if p.try(&r, s, func() error { return p.pods.Remove(s.UUID) }) {
 			r.Done = append(r.Done, s)
 		}
 	}
@@ -242,6 +255,23 @@ func (p *Plan) Execute(ctx context.Context, progress func(Step)) Report {
 	return r
 }
 
+// try runs a part of a step and says whether to go on with the pod.
+func (p *Plan) try(r *Report, s Step, part func() error) bool {
+	err := part()
+	if err != nil && !(errs.Is(err, errs.Busy) && p.takenOver(s.UUID)) {
+		r.fail(s.UUID, err)
+	}
+	return err == nil
+}
+
+// move is the part of a step before the sync.
+func (p *Plan) move(ctx context.Context, s Step) error {
+	if s.Action == Mark {
+		return p.pods.Mark(ctx, s.UUID)
+	}
+	return p.pods.Dismiss(ctx, s.UUID)
+}
+
 // listed makes empty lists of missing ones: in JSON a list is always a list.
 func listed(g store.Garbage) store.Garbage {
 	for _, l := range []*[]string{&g.Layers, &g.Blobs, &g.Staging} {
@@ -250,13 +280,6 @@ func listed(g store.Garbage) store.Garbage {
 		}
 	}
 	return g
-}
-
-func (p *Plan) step(ctx context.Context, s Step) error {
-	if s.Action == Mark {
-		return p.pods.Mark(ctx, s.UUID)
-	}
-	return p.pods.Collect(ctx, s.UUID)
 }
 
 // takenOver says whether somebody else is at work on the pod, or done.

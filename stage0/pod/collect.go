@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,6 +34,79 @@ const emptyDeadline = 10 * time.Second
 // The order is: no process, final statuses, kernel resources, files, and
 // refs.json last of the files, so that what a half removed pod may use stays.
 func (p Pods) Collect(ctx context.Context, uuid string) error {
+	pod, err := p.Get(uuid)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := p.Dismiss(ctx, uuid); err != nil {
+		return err
+	}
+	if err := p.SyncFolders(pod.Folder, poddir.Garbage); err != nil {
+		return podErr(pod, err)
+	}
+	return p.Remove(uuid)
+}
+
+// Dismiss is the first half of Collect: it ends the pod and moves it to
+// pods/garbage. The move is safe from power loss only after SyncFolders, which
+// must come before Remove; for many pods one is enough.
+func (p Pods) Dismiss(ctx context.Context, uuid string) error {
+	return p.follow(uuid, func(pod Pod) error {
+		switch pod.State {
+		case Preparing, Running:
+			return errs.Newf(errs.Busy, "is %s", pod.State)
+		case Exiting, Exited:
+			if err := p.leaveRun(ctx, pod); err != nil {
+				return err
+			}
+			return fs.ErrNotExist // it lies elsewhere now
+		case Deleting, Garbage:
+			return nil
+		case Embryo, AbortedPrepare, Prepared, ExitedDeleting, ExitedGarbage:
+		}
+		l, err := tryLock(pod.Dir)
+		if err != nil {
+			return err
+		}
+		o := &owned{pods: p, uuid: pod.UUID, dir: pod.Dir, lock: l}
+		return errors.Join(p.dismiss(ctx, o, pod), l.Close())
+	})
+}
+
+// Remove is the second half of Collect. It leaves alone what is not garbage.
+func (p Pods) Remove(uuid string) error {
+	return p.follow(uuid, func(pod Pod) error {
+		if pod.Folder != poddir.Garbage {
+			return errs.Newf(errs.Busy, "is %s", pod.State)
+		}
+		l, err := tryLock(pod.Dir)
+		if err != nil {
+			return err
+		}
+		return errors.Join(p.remove(pod.Dir), l.Close())
+	})
+}
+
+// SyncFolders makes the renames into and out of the folders survive a power
+// loss.
+func (p Pods) SyncFolders(folders ...poddir.Folder) error {
+	for i, f := range folders {
+		if slices.Contains(folders[:i], f) {
+			continue
+		}
+		if err := atomicfile.SyncDir(filepath.Join(poddir.PodsDir(p.Data), string(f))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// follow runs a step on a pod, again if the pod was moved under it. One that
+// is gone has been collected, which is what was wanted.
+func (p Pods) follow(uuid string, step func(Pod) error) error {
 	for range maxMoves {
 		pod, err := p.Get(uuid)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -41,35 +115,15 @@ func (p Pods) Collect(ctx context.Context, uuid string) error {
 		if err != nil {
 			return err
 		}
-		err = p.collect(ctx, pod)
+		err = step(pod)
 		if err == nil {
 			return nil
 		}
-		// Somebody moved it between our look and our step: look again.
 		if exists(string(pod.Dir)) || !errors.Is(err, fs.ErrNotExist) {
 			return podErr(pod, err)
 		}
 	}
 	return errs.Newf(errs.Busy, "pod %s: keeps moving", uuid)
-}
-
-func (p Pods) collect(ctx context.Context, pod Pod) error {
-	switch pod.State {
-	case Preparing, Running:
-		return errs.Newf(errs.Busy, "is %s", pod.State)
-	case Exiting, Exited:
-		if err := p.MarkExited(ctx, pod); err != nil {
-			return err
-		}
-		return fs.ErrNotExist // it lies elsewhere now
-	case Embryo, AbortedPrepare, Prepared, ExitedDeleting, ExitedGarbage, Deleting, Garbage:
-	}
-	l, err := tryLock(pod.Dir)
-	if err != nil {
-		return err
-	}
-	o := &owned{pods: p, uuid: pod.UUID, dir: pod.Dir, lock: l}
-	return errors.Join(p.collectLocked(ctx, o, pod), l.Close())
 }
 
 // CollectInherited is Collect for a pod in pods/run whose lock this process
@@ -83,7 +137,7 @@ func (p Pods) CollectInherited(ctx context.Context, uuid string, fd int) error {
 	o := &owned{pods: p, uuid: uuid, dir: dir, lock: l}
 	err = p.killProcesses(ctx, dir)
 	if err == nil {
-		err = o.move("pod.exited", poddir.ExitedGarbage)
+		err = o.rename("pod.exited", poddir.ExitedGarbage, atomicfile.Renamed)
 	}
 	if err == nil {
 		err = p.collectLocked(ctx, o, Pod{UUID: uuid, Folder: poddir.ExitedGarbage, Dir: o.dir, State: ExitedDeleting})
@@ -97,8 +151,20 @@ func (p *PreparingPod) Discard(ctx context.Context) error {
 	return errors.Join(p.pods.collectLocked(ctx, &p.owned, pod), p.Close())
 }
 
+// collectLocked removes a pod whose lock is held.
+func (p Pods) collectLocked(ctx context.Context, o *owned, pod Pod) error {
+	if err := p.dismiss(ctx, o, pod); err != nil {
+		return err
+	}
+	if err := p.SyncFolders(pod.Folder, poddir.Garbage); err != nil {
+		return err
+	}
+	return p.remove(o.dir)
+}
+
 // Mark takes an exited pod out of pods/run and writes down how it ended, if
-// its supervisor could not. Done by another meanwhile is done.
+// its supervisor could not. Done by another meanwhile is done. The move is
+// safe from power loss only after SyncFolders.
 func (p Pods) Mark(ctx context.Context, uuid string) error {
 	pod, err := p.Get(uuid)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && pod.State != Exited && pod.State != Exiting {
@@ -107,7 +173,7 @@ func (p Pods) Mark(ctx context.Context, uuid string) error {
 	if err != nil {
 		return err
 	}
-	if err := p.MarkExited(ctx, pod); err != nil {
+	if err := p.leaveRun(ctx, pod); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
@@ -125,15 +191,15 @@ func (p Pods) Mark(ctx context.Context, uuid string) error {
 	return errors.Join(p.Finish(pod), l.Close())
 }
 
-// MarkExited kills what is left of a pod whose supervisor is gone and moves it
+// leaveRun kills what is left of a pod whose supervisor is gone and moves it
 // out of pods/run. It needs no lock, and takes none, since a locked pod there
 // would be shown as running: an unlocked one never comes back to life.
-func (p Pods) MarkExited(ctx context.Context, pod Pod) error {
+func (p Pods) leaveRun(ctx context.Context, pod Pod) error {
 	if err := p.killProcesses(ctx, pod.Dir); err != nil {
 		return err
 	}
 	next := poddir.Path(p.Data, poddir.ExitedGarbage, pod.UUID)
-	return atomicfile.Rename("pod.exited", string(pod.Dir), next, atomicfile.Synced)
+	return atomicfile.Rename("pod.exited", string(pod.Dir), next, atomicfile.Renamed)
 }
 
 func (p Pods) killProcesses(ctx context.Context, dir poddir.Dir) error {
@@ -165,8 +231,8 @@ func inside(uuid string) bool {
 	return err == nil && strings.Contains(string(data), "/"+uuid)
 }
 
-// collectLocked removes a pod whose lock is held.
-func (p Pods) collectLocked(ctx context.Context, o *owned, pod Pod) error {
+// dismiss moves a pod whose lock is held to pods/garbage, when it is over.
+func (p Pods) dismiss(ctx context.Context, o *owned, pod Pod) error {
 	if pod.State == ExitedGarbage || pod.State == ExitedDeleting {
 		if err := p.killProcesses(ctx, o.dir); err != nil {
 			return err
@@ -176,22 +242,22 @@ func (p Pods) collectLocked(ctx context.Context, o *owned, pod Pod) error {
 			return err
 		}
 	}
-	if pod.Folder != poddir.Garbage {
-		if err := o.move("pod.garbage", poddir.Garbage); err != nil {
-			return err
-		}
-	}
-	rec, err := p.Cgroup(o.dir)
+	return o.rename("pod.garbage", poddir.Garbage, atomicfile.Renamed)
+}
+
+// remove releases what a pod in pods/garbage holds, and deletes it.
+func (p Pods) remove(dir poddir.Dir) error {
+	rec, err := p.Cgroup(dir)
 	if err == nil {
 		err = cgroup.Remove(rec)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := p.removeRunDir(pod.UUID); err != nil {
+	if err := p.removeRunDir(dir.UUID()); err != nil {
 		return err
 	}
-	return removeFiles(o.dir)
+	return removeFiles(dir)
 }
 
 func (p Pods) removeRunDir(uuid string) error {

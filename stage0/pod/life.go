@@ -144,8 +144,12 @@ func (p Pods) OpenPrepared(id string) (*PreparedPod, error) {
 // move renames the pod's folder, and syncs both parents: a pod must not be in
 // two states after a power loss.
 func (o *owned) move(step string, to poddir.Folder) error {
+	return o.rename(step, to, atomicfile.Synced)
+}
+
+func (o *owned) rename(step string, to poddir.Folder, d atomicfile.Durability) error {
 	next := poddir.Path(o.pods.Data, to, o.uuid)
-	if err := atomicfile.Rename(step, string(o.dir), next, atomicfile.Synced); err != nil {
+	if err := atomicfile.Rename(step, string(o.dir), next, d); err != nil {
 		return fmt.Errorf("pod %s: %w", o.uuid, err)
 	}
 	o.dir = poddir.Dir(next)
