@@ -101,8 +101,7 @@ func waitForInits(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		if n, err := unix.Poll(poll, 10_000); n != 1 {
+		if err := ended(fd); err != nil {
 			t.Errorf("pod init %d outlived its supervisor: %v", pid, err)
 		}
 		_ = unix.Close(fd)

@@ -31,6 +31,9 @@ const (
 	initError  = 'E'
 )
 
+// noNamespaces is what there is before StartInit: 0 would be a descriptor.
+var noNamespaces = launch.Namespaces{PID: -1, Net: -1, IPC: -1, UTS: -1}
+
 // podInit is PID 1 of the pod, seen from the supervisor.
 type podInit struct {
 	id     proc.ID
@@ -45,8 +48,8 @@ type podInit struct {
 // its goroutine: the death signal that pod init asks for comes when the
 // *thread* that made it ends, and only the main thread lives as long as the
 // process.
-func (p *Pod) StartInit(ctx context.Context) (err error) {
-	if p.init != nil {
+func (p *Pod) StartInit(ctx context.Context) error {
+	if p.init.Load() != nil {
 		return errs.Newf(errs.Internal, "pod init: started twice")
 	}
 	if unix.Gettid() != os.Getpid() {
@@ -73,9 +76,24 @@ func (p *Pod) StartInit(ctx context.Context) (err error) {
 	if err := fault.Step("sandbox.startinit"); err != nil {
 		return err
 	}
-	in := &podInit{pidfd: -1, ns: launch.Namespaces{PID: -1, Net: -1, IPC: -1, UTS: -1}, exited: make(chan struct{})}
+	in := &podInit{pidfd: -1, ns: noNamespaces, exited: make(chan struct{})}
 	cmd := p.initCommand(exe, remote, self, &in.pidfd)
 	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("pod init: %w", err)
+	}
+	// Only its own copy may keep the socket open, or its death would not be
+	// the end of the file here.
+	remote.Close()
+	stop := context.AfterFunc(ctx, func() { _ = control.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	// It is not reaped before this is over, so the pid is its own.
+	if err := in.handshake(control, cmd.Process.Pid, p.plan.HostNet); err != nil {
+		if ctx.Err() != nil {
+			err = fmt.Errorf("%w: %w", err, ctx.Err())
+		}
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		in.close()
 		return fmt.Errorf("pod init: %w", err)
 	}
 	go func() {
@@ -84,29 +102,7 @@ func (p *Pod) StartInit(ctx context.Context) (err error) {
 		_ = cmd.Wait()
 		close(in.exited)
 	}()
-	// Only its own copy may keep the socket open, or its death would not be
-	// the end of the file here.
-	remote.Close()
-	p.init = in
-	defer func() {
-		if err != nil {
-			_ = p.KillInit()
-			<-in.exited
-			in.close()
-			p.init = nil
-		}
-	}()
-	if in.id, err = proc.Of(cmd.Process.Pid); err != nil {
-		return fmt.Errorf("pod init: %w", err)
-	}
-	stop := context.AfterFunc(ctx, func() { _ = control.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
-	if err := in.handshake(control, p.plan.HostNet); err != nil {
-		if ctx.Err() != nil {
-			err = fmt.Errorf("%w: %w", err, ctx.Err())
-		}
-		return fmt.Errorf("pod init: %w", err)
-	}
+	p.init.Store(in)
 	return nil
 }
 
@@ -126,12 +122,15 @@ func (p *Pod) initCommand(exe int, remote, self *os.File, pidfd *int) *exec.Cmd 
 
 // handshake opens the namespaces between the two halves of pod init's set-up:
 // once it is jailed, not even root may look into it.
-func (in *podInit) handshake(control *os.File, hostNet bool) error {
+func (in *podInit) handshake(control *os.File, pid int, hostNet bool) (err error) {
 	if err := expect(control, initReady); err != nil {
 		return err
 	}
+	if in.id, err = proc.Of(pid); err != nil {
+		return err
+	}
 	open := func(kind string, dst *int) (err error) {
-		path := fmt.Sprintf("/proc/%d/ns/%s", in.id.PID, kind)
+		path := fmt.Sprintf("/proc/%d/ns/%s", pid, kind)
 		if *dst, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
 			return fmt.Errorf("open %s: %w", path, err)
 		}
@@ -180,32 +179,38 @@ func expect(control *os.File, want string) error {
 	return errs.Newf(errs.Internal, "answer %q not understood", msg)
 }
 
-// Namespaces are the pod's, open until Close. They are there once StartInit
-// returned.
-func (p *Pod) Namespaces() launch.Namespaces { return p.init.ns }
+// Namespaces are the pod's, open until Close. Before StartInit returned all of
+// them are -1.
+func (p *Pod) Namespaces() launch.Namespaces {
+	if in := p.init.Load(); in != nil {
+		return in.ns
+	}
+	return noNamespaces
+}
 
-// Init names pod init.
-func (p *Pod) Init() proc.ID { return p.init.id }
+// Init names pod init, after StartInit.
+func (p *Pod) Init() proc.ID { return p.init.Load().id }
 
-// InitFD is a pidfd of pod init, open until Close.
-func (p *Pod) InitFD() int { return p.init.pidfd }
+// InitFD is a pidfd of pod init, after StartInit and until Close.
+func (p *Pod) InitFD() int { return p.init.Load().pidfd }
 
 // InitExited is closed when pod init has ended and is reaped, and with it
-// every process of the pod.
-func (p *Pod) InitExited() <-chan struct{} { return p.init.exited }
+// every process of the pod. It is there after StartInit.
+func (p *Pod) InitExited() <-chan struct{} { return p.init.Load().exited }
 
 // KillInit ends pod init and so the pod. It does not wait: the kernel holds a
 // dying PID 1 until every other process of its namespace is reaped, and the
 // apps are this process's children, so they are to be reaped before or
 // meanwhile. Then InitExited is closed.
 func (p *Pod) KillInit() error {
-	if p.init == nil {
+	in := p.init.Load()
+	if in == nil {
 		return nil
 	}
 	if err := fault.Step("sandbox.killinit"); err != nil {
 		return err
 	}
-	if err := unix.PidfdSendSignal(p.init.pidfd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+	if err := unix.PidfdSendSignal(in.pidfd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("kill pod init: %w", err)
 	}
 	return nil
@@ -213,14 +218,15 @@ func (p *Pod) KillInit() error {
 
 // WaitInit waits until pod init has ended after KillInit.
 func (p *Pod) WaitInit(ctx context.Context) error {
-	if p.init == nil {
+	in := p.init.Load()
+	if in == nil {
 		return nil
 	}
 	select {
-	case <-p.init.exited:
+	case <-in.exited:
 		return nil
 	case <-ctx.Done():
-		return errs.Newf(errs.Unavailable, "pod init: process %d: still there: %w", p.init.id.PID, ctx.Err())
+		return errs.Newf(errs.Unavailable, "pod init: process %d: still there: %w", in.id.PID, ctx.Err())
 	}
 }
 

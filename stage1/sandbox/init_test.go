@@ -135,8 +135,7 @@ func TestPodInitReapsOrphansAndTakesThePodWithIt(t *testing.T) {
 
 	f.must(p.KillInit())
 	f.must(p.WaitInit(soon(t)))
-	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
-	if n, err := unix.Poll(fds, 10_000); n != 1 {
+	if err := ended(pidfd); err != nil {
 		t.Errorf("the orphan outlived pod init: %v", err)
 	}
 	f.must(p.KillInit()) // twice is no error
@@ -200,8 +199,7 @@ func TestPodInitDiesWithItsSupervisor(t *testing.T) {
 		}
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
-		poll := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
-		if n, err := unix.Poll(poll, 10_000); n != 1 {
+		if err := ended(pidfd); err != nil {
 			t.Errorf("pod init %d outlived its supervisor: %v", pid, err)
 		}
 		_, _ = unix.Close(pidfd), unix.Close(fds[0])

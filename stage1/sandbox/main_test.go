@@ -181,3 +181,19 @@ func soon(t *testing.T) context.Context {
 	t.Cleanup(cancel)
 	return ctx
 }
+
+// ended waits until the process of a pidfd has.
+func ended(pidfd int) error {
+	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
+	for {
+		n, err := unix.Poll(fds, 10_000)
+		switch {
+		case n == 1:
+			return nil
+		case err == nil:
+			return fmt.Errorf("still there after ten seconds")
+		case err != unix.EINTR:
+			return err
+		}
+	}
+}

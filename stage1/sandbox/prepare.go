@@ -32,10 +32,7 @@ func (p *Pod) Prepare(app plan.App, rootfs string) (launch.App, error) {
 }
 
 func (p *Pod) prepare(app plan.App, rootfs string) (launch.App, error) {
-	la := launch.App{App: app, RootFS: rootfs}
-	if p.init != nil {
-		la.Namespaces = p.Namespaces()
-	}
+	la := launch.App{App: app, RootFS: rootfs, Namespaces: p.Namespaces()}
 	la.Notes, la.Env, la.Devices = slices.Clone(app.Notes), slices.Clone(app.Env), slices.Clone(app.Devices)
 	r, err := openRoot(rootfs)
 	if err != nil {

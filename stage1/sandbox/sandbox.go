@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -42,7 +43,7 @@ type Pod struct {
 	plan    plan.Pod
 	dir     poddir.Dir
 	base    string // a tmpfs that only this mount namespace has
-	init    *podInit
+	init    atomic.Pointer[podInit]
 	program string
 	volumes map[string]*volume
 	seeding sync.Mutex
@@ -127,8 +128,8 @@ func (p *Pod) Close() error {
 			v.close()
 		}
 	}
-	if p.init != nil {
-		p.init.close()
+	if in := p.init.Load(); in != nil {
+		in.close()
 	}
 	if err := fault.Step("sandbox.umount"); err != nil {
 		return err
