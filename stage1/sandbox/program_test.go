@@ -16,7 +16,7 @@ import (
 func TestLookupProgram(t *testing.T) {
 	f := newFixture(t)
 	self := read(t, os.Getenv(childEnv)) // static, whatever the test binary is
-	dynamic := read(t, "/bin/ls") // needs the loader
+	dynamic := read(t, "/bin/ls")        // needs the loader
 	interp := elfInterpreter(t, "/bin/ls")
 	foreign := []byte(self)
 	foreign[18], foreign[19] = 8, 0 // MIPS
