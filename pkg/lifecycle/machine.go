@@ -301,7 +301,7 @@ func (m *Machine) judgeStopped() *EndPod {
 	end := &EndPod{Cause: poddir.CauseStopped}
 	for _, a := range m.finished {
 		switch {
-		case a.killed != "" && a.end.Reason == a.killed && (a.end.Signal == sigKill || a.end.Code == NoCode):
+		case a.killed != "" && (a.end.Signal == sigKill || a.end.Code == NoCode):
 			return &EndPod{Code: 128 + sigKill, Cause: poddir.CauseStopped, App: a.Name}
 		case end.Code == 0 && !a.stoppedWell():
 			end.Code, end.App, end.Message = a.weight(), a.Name, a.end.Message
