@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"github.com/opencontainers/cgroups"
@@ -52,7 +53,7 @@ func configure(app launch.App) (*configs.Config, error) {
 		RootPropagation: unix.MS_SLAVE | unix.MS_REC,
 		Namespaces:      namespaces(app.Namespaces),
 		MaskPaths:       app.MaskedPaths,
-		ReadonlyPaths:   app.ReadOnlyPaths,
+		ReadonlyPaths:   slices.Concat(app.ReadOnlyPaths, cgroupRoots(app.Mounts)),
 		NoNewPrivileges: app.NoNewPrivs,
 		// The library's keyring has a name, so that others can join it.
 		// InitMain makes a nameless one instead.
@@ -89,6 +90,18 @@ func configure(app launch.App) (*configs.Config, error) {
 		}
 	}
 	return c, nil
+}
+
+// cgroupRoots are the folders that hold a read-only mount of each v1 hierarchy:
+// a tmpfs that the library leaves writable.
+func cgroupRoots(list []plan.Mount) []string {
+	var all []string
+	for _, m := range list {
+		if m.Type == "cgroup" && slices.Contains(m.Options, "ro") && !cgroups.IsCgroup2UnifiedMode() {
+			all = append(all, m.Target)
+		}
+	}
+	return all
 }
 
 // namespaces joins the pod's and makes the app's own. The child that joins is

@@ -96,6 +96,7 @@ func TestPaths(t *testing.T) {
 		"echo x 2>/dev/null >/proc/sys/kernel/core_pattern || echo refused":  "refused",
 		"echo x 2>/dev/null >/proc/irq/default_smp_affinity || echo refused": "refused",
 		"mkdir /sys/fs/x 2>/dev/null || echo refused":                        "refused",
+		"mkdir /sys/fs/cgroup/x 2>/dev/null || echo refused":                 "refused",
 		"mkdir /sys/fs/cgroup/devices/x 2>/dev/null || echo refused":         "refused",
 		"cat /proc/self/cgroup | cut -d: -f3 | sort -u":                      "/",
 		"echo x >/dev/null && head -c2 /dev/zero | wc -c":                    "2",
