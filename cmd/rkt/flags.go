@@ -26,7 +26,7 @@ func value(fs *pflag.FlagSet, name, typ, usage string, set func(string) error) *
 }
 
 // boolean declares a flag that may be given alone.
-func boolean(fs *pflag.FlagSet, name, usage string, set func(bool) error) *pflag.Flag {
+func boolean(fs *pflag.FlagSet, name, usage string, set func(bool) error) {
 	f := value(fs, name, "bool", usage, func(v string) error {
 		on, err := strconv.ParseBool(v)
 		if err != nil {
@@ -35,7 +35,6 @@ func boolean(fs *pflag.FlagSet, name, usage string, set func(bool) error) *pflag
 		return set(on)
 	})
 	f.NoOptDefVal = "true"
-	return f
 }
 
 // pair reads NAME=VALUE.
@@ -76,8 +75,8 @@ func list(s string) []string {
 	return out
 }
 
-// fields reads NAME,key=value,… as volumes are given; what stands first must
-// not have a key unless first is "".
+// keyValues reads NAME,key=value,… as volumes are given. first is "" if what
+// stands first has a key.
 func keyValues(s string) (first string, kv map[string]string, order []string, err error) {
 	kv = map[string]string{}
 	for i, part := range strings.Split(s, ",") {

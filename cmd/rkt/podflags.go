@@ -28,7 +28,6 @@ type podFlags struct {
 	exitPolicy  string
 	stopTimeout *time.Duration
 	stage1      string
-	noOverlay   bool
 	uuidFile    string
 }
 
@@ -39,15 +38,15 @@ type runFlags struct {
 	options poddir.RunOptions
 }
 
-func (p *podFlags) declare(fs *pflag.FlagSet, r *refusals) {
-	fs.StringVar(&p.manifest, "pod-manifest", "", "pod manifest to take instead of images and their flags")
-	value(fs, "volume", "NAME,kind=host|empty,…", "volume of the pod: source=, recursive=, readOnly= for host; mode=, uid=, gid=, readOnly= for empty", p.addVolume)
-	fs.BoolVar(&p.inheritEnv, "inherit-env", false, "give apps the caller's environment where they have none of their own")
-	value(fs, "set-env", "NAME=VALUE", "environment variable of all apps", func(v string) error { return addEnv(&p.env, v) })
-	value(fs, "set-env-file", "FILE", "file of environment variables of all apps", p.readEnvFile)
-	fs.StringVar(&p.exitPolicy, "exit-policy", "", "when the pod ends: all, any or anyOnFailure (the default)")
-	value(fs, "stop-timeout", "DURATION", "time for an app to end when it is told to (default 10s); before any image: for all apps", p.setStopTimeout)
-	fs.StringVar(&p.stage1, "stage1-path", "", "stage1 program (default: beside rkt, or in libexec)")
+func (o *podFlags) declare(fs *pflag.FlagSet, r *refusals) {
+	fs.StringVar(&o.manifest, "pod-manifest", "", "pod manifest to take instead of images and their flags")
+	value(fs, "volume", "NAME,kind=host|empty,…", "volume of the pod: source=, recursive=, readOnly= for host; mode=, uid=, gid=, readOnly= for empty", o.addVolume)
+	fs.BoolVar(&o.inheritEnv, "inherit-env", false, "give apps the caller's environment where they have none of their own")
+	value(fs, "set-env", "NAME=VALUE", "environment variable of all apps", func(v string) error { return addEnv(&o.env, v) })
+	value(fs, "set-env-file", "FILE", "file of environment variables of all apps", o.readEnvFile)
+	fs.StringVar(&o.exitPolicy, "exit-policy", "", "when the pod ends: all, any or anyOnFailure (the default)")
+	value(fs, "stop-timeout", "DURATION", "time for an app to end when it is told to (default 10s); before any image: for all apps", o.setStopTimeout)
+	fs.StringVar(&o.stage1, "stage1-path", "", "stage1 program (default: beside rkt, or in libexec)")
 	for _, name := range []string{"stage1-url", "stage1-name", "stage1-hash", "stage1-from-dir"} {
 		r.flag(fs, name, "STAGE1", "stage1 image")
 	}
@@ -59,14 +58,14 @@ func (p *podFlags) declare(fs *pflag.FlagSet, r *refusals) {
 		boolean(fs, name, "as --pull-policy", func(bool) error { return nil })
 		fs.Lookup(name).Hidden = true
 	}
-	p.apps.appFlags(fs, r)
+	o.apps.appFlags(fs, r)
 }
 
-func (p *podFlags) setStopTimeout(v string) error {
-	if len(p.apps.list) == 0 {
-		return setDuration(&p.stopTimeout)(v)
+func (o *podFlags) setStopTimeout(v string) error {
+	if len(o.apps.list) == 0 {
+		return setDuration(&o.stopTimeout)(v)
 	}
-	return setDuration(&p.apps.list[len(p.apps.list)-1].plan.StopTimeout)(v)
+	return setDuration(&o.apps.list[len(o.apps.list)-1].plan.StopTimeout)(v)
 }
 
 func checkPullPolicy(v string) error {
@@ -79,7 +78,7 @@ func checkPullPolicy(v string) error {
 
 // addVolume reads NAME,kind=host,source=PATH[,recursive=BOOL][,readOnly=BOOL]
 // or NAME,kind=empty[,mode=MODE][,uid=N][,gid=N][,readOnly=BOOL].
-func (p *podFlags) addVolume(s string) error {
+func (o *podFlags) addVolume(s string) error {
 	name, kv, order, err := keyValues(s)
 	if err != nil {
 		return err
@@ -93,12 +92,12 @@ func (p *podFlags) addVolume(s string) error {
 	if err := appc.StrictName(v.Name); err != nil {
 		return fmt.Errorf("name: %w", err)
 	}
-	for _, other := range p.volumes {
+	for _, other := range o.volumes {
 		if other.Name == v.Name {
 			return errs.Newf(errs.Usage, "duplicate volume name %q", v.Name)
 		}
 	}
-	p.volumes = append(p.volumes, v)
+	o.volumes = append(o.volumes, v)
 	return v.Validate()
 }
 
@@ -139,7 +138,7 @@ func setVolume(v *podspec.Volume, key, val string) (err error) {
 
 // readEnvFile reads NAME=VALUE lines; empty ones and those that begin with #
 // or ; are left out.
-func (p *podFlags) readEnvFile(path string) error {
+func (o *podFlags) readEnvFile(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err
@@ -152,7 +151,7 @@ func (p *podFlags) readEnvFile(path string) error {
 		if line == "" || line[0] == '#' || line[0] == ';' {
 			continue
 		}
-		if err := addEnv(&p.envFile, line); err != nil {
+		if err := addEnv(&o.envFile, line); err != nil {
 			return fmt.Errorf("%s:%d: %w", path, n, err)
 		}
 	}
@@ -161,12 +160,12 @@ func (p *podFlags) readEnvFile(path string) error {
 
 // conflicts says whether something was given that a manifest file leaves no
 // room for.
-func (p *podFlags) conflicts(policyGiven bool) bool {
-	if len(p.apps.list) > 0 || len(p.apps.mounts) > 0 || len(p.volumes) > 0 || p.inheritEnv || len(p.env)+len(p.envFile) > 0 {
+func (o *podFlags) conflicts(policyGiven bool) bool {
+	if len(o.apps.list) > 0 || len(o.apps.mounts) > 0 || len(o.volumes) > 0 || o.inheritEnv || len(o.env)+len(o.envFile) > 0 {
 		return true
 	}
 
-	return policyGiven || p.exitPolicy != "" || p.stopTimeout != nil
+	return policyGiven || o.exitPolicy != "" || o.stopTimeout != nil
 }
 
 func (f *runFlags) declare(fs *pflag.FlagSet, r *refusals) {

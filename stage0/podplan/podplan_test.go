@@ -76,7 +76,7 @@ func outcome(t *testing.T, in map[string][]byte) []txtar.File {
 	var o Options
 	strict(t, in["options.json"], &o)
 	for i := range o.Apps {
-		name := string(o.Apps[i].Image.Name)
+		name := o.Apps[i].Image.Name
 		m, err := image.Parse(in[name])
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
