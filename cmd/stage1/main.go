@@ -51,7 +51,9 @@ func dispatch(ctx context.Context, args []string) int {
 		report("stage1", errs.Newf(errs.Usage, "no command"))
 		return codeError
 	}
-	name, code, err := args[0], 0, error(nil)
+	var code int
+	var err error
+	name := args[0]
 	switch name {
 	case abi.CmdRun:
 		code, err = run(ctx, args[1:])

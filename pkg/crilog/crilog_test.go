@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rkt-pods/rkt/pkg/errs"
 )
 
@@ -192,6 +194,37 @@ func TestFullDiskDropsWholeEntries(t *testing.T) {
 	}
 	if lines, dropped := w.Lines(); lines != 4 || dropped != 2 {
 		t.Errorf("%d lines, %d dropped; want 4 and 2", lines, dropped)
+	}
+}
+
+// A write that stops half way leaves no torn entry, which would swallow the
+// next one.
+func TestTornWriteIsUndone(t *testing.T) {
+	w, _ := create(t, Options{})
+	fd, err := unix.MemfdCreate("full", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		t.Fatal(err)
+	}
+	full := os.NewFile(uintptr(fd), "full")
+	defer full.Close()
+	// Room for two pages, and no more.
+	if err := full.Truncate(8192); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_GROW); err != nil {
+		t.Fatal(err)
+	}
+	good := w.f
+	w.f = full
+	if err := w.Append(Stdout, stamp, bytes.Repeat([]byte("line\n"), 1000)); err == nil {
+		t.Fatal("no error from a full file")
+	}
+	w.f = good
+	if at, err := full.Seek(0, io.SeekCurrent); err != nil || at == 0 {
+		t.Fatalf("nothing was written: %d, %v", at, err)
+	}
+	if info, err := full.Stat(); err != nil || info.Size() != 0 {
+		t.Errorf("%d bytes are left, %v", info.Size(), err)
 	}
 }
 

@@ -42,7 +42,7 @@ func Stop(ctx context.Context, s abi.Stop) error {
 	c, err := dial(poddir.RunDir(s.StoreID, s.UUID))
 	switch {
 	case err == nil:
-		defer c.conn.Close()
+		defer func() { _ = c.conn.Close() }() // the answer is here
 		if err := c.stop(s.Force, id.PID); err != nil {
 			return err
 		}
