@@ -111,6 +111,7 @@ func TestAppGrammarErrors(t *testing.T) {
 		"--net=host --net=none a":                       "can't be joined",
 		"--net=host:IP=1 a":                             "takes no arguments",
 		"--net=none --net=none a":                       "given twice",
+		"--exit-policy=x a":                             "not all, any or anyOnFailure",
 		"--ipc=x a":                                     "none of auto, private, parent",
 		"--dns=x a":                                     "neither an IP address",
 		"--hosts-entry=x a":                             "not NAME=VALUE",

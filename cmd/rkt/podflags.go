@@ -44,7 +44,10 @@ func (o *podFlags) declare(fs *pflag.FlagSet, r *refusals) {
 	fs.BoolVar(&o.inheritEnv, "inherit-env", false, "give apps the caller's environment where they have none of their own")
 	value(fs, "set-env", "NAME=VALUE", "environment variable of all apps", func(v string) error { return addEnv(&o.env, v) })
 	value(fs, "set-env-file", "FILE", "file of environment variables of all apps", o.readEnvFile)
-	fs.StringVar(&o.exitPolicy, "exit-policy", "", "when the pod ends: all, any or anyOnFailure (the default)")
+	value(fs, "exit-policy", "POLICY", "when the pod ends: all, any or anyOnFailure (the default)", func(v string) error {
+		o.exitPolicy = v
+		return podspec.CheckExitPolicy(v)
+	})
 	value(fs, "stop-timeout", "DURATION", "time for an app to end when it is told to (default 10s); before any image: for all apps", o.setStopTimeout)
 	fs.StringVar(&o.stage1, "stage1-path", "", "stage1 program (default: beside rkt, or in libexec)")
 	for _, name := range []string{"stage1-url", "stage1-name", "stage1-hash", "stage1-from-dir"} {
