@@ -155,73 +155,89 @@ func Below(p, dir string) bool {
 // else the volume that has the mount point's name, else an implicit empty
 // volume of the app's own.
 func appVolumes(app *App, ra *podspec.App, spec *appc.App, set *volumeSet) ([]Mount, error) {
-	seed := map[string]bool{}
+	p := pairing{app: app, set: set, seeds: map[string]bool{}, points: map[string]appc.MountPoint{}}
 	if list, ok := ra.Annotations.Get(podspec.AnnSeed); ok {
 		for name := range strings.SplitSeq(list, ",") {
-			seed[name] = true
+			p.seeds[name] = true
 		}
 	}
-	var result []Mount
-	covered := map[string]bool{}
-	points := map[string]appc.MountPoint{}
-	for _, p := range spec.MountPoints {
-		points[path.Clean(p.Path)] = p
+	for _, point := range spec.MountPoints {
+		if !path.IsAbs(point.Path) {
+			return nil, errs.Newf(errs.Usage, "mount point %q: path %q: not absolute", point.Name, point.Path)
+		}
+		p.points[path.Clean(point.Path)] = point
 	}
 	for _, m := range ra.Mounts {
-		if !path.IsAbs(m.Path) {
-			return nil, errs.Newf(errs.Usage, "mount of volume %q: path %q: not absolute", m.Volume, m.Path)
-		}
-		name := m.Volume
-		if m.AppVolume != nil {
-			// A volume of this mount alone, which may share its name with one
-			// of the pod.
-			v := *m.AppVolume
-			v.Name = app.Name + "." + strconv.Itoa(len(result)) + "." + v.Name
-			if err := set.add(v); err != nil {
-				return nil, err
-			}
-			name = v.Name
-		}
-		target := path.Clean(m.Path)
-		mount, err := set.mount(name, target, points[target].ReadOnly)
-		if err != nil {
+		if err := p.entry(m); err != nil {
 			return nil, err
 		}
-		covered[target] = true
-		if p, ok := points[target]; ok && seed[p.Name] {
-			set.seed(name, app.Name, target)
-		}
-		result = append(result, mount)
 	}
-	for _, p := range spec.MountPoints {
-		target := path.Clean(p.Path)
-		if !path.IsAbs(p.Path) {
-			return nil, errs.Newf(errs.Usage, "mount point %q: path %q: not absolute", p.Name, p.Path)
-		}
-		if covered[target] {
-			continue
-		}
-		covered[target] = true
-		name := p.Name
-		if _, ok := set.spec[name]; !ok {
-			name = app.Name + "-" + p.Name
-			if _, ok := set.spec[name]; !ok {
-				if err := set.add(podspec.Volume{Name: name, Kind: podspec.VolumeEmpty}); err != nil {
-					return nil, err
-				}
-				app.Notes = append(app.Notes, "no volume for mount point "+p.Name+": an empty one is used")
-			}
-		}
-		mount, err := set.mount(name, target, p.ReadOnly)
-		if err != nil {
+	for _, point := range spec.MountPoints {
+		if err := p.point(point); err != nil {
 			return nil, err
 		}
-		if seed[p.Name] {
-			set.seed(name, app.Name, target)
-		}
-		result = append(result, mount)
 	}
-	return result, nil
+	return p.mounts, nil
+}
+
+// pairing is the work of appVolumes.
+type pairing struct {
+	app    *App
+	set    *volumeSet
+	seeds  map[string]bool            // names of mount points
+	points map[string]appc.MountPoint // by path
+	mounts []Mount
+}
+
+// entry takes a mount entry of the pod manifest.
+func (p *pairing) entry(m podspec.Mount) error {
+	if !path.IsAbs(m.Path) {
+		return errs.Newf(errs.Usage, "mount of volume %q: path %q: not absolute", m.Volume, m.Path)
+	}
+	name := m.Volume
+	if m.AppVolume != nil {
+		// A volume of this mount alone, which may share its name with one of
+		// the pod. Names in manifests hold no dot.
+		v := *m.AppVolume
+		v.Name = p.app.Name + "." + strconv.Itoa(len(p.mounts)) + "." + v.Name
+		if err := p.set.add(v); err != nil {
+			return err
+		}
+		name = v.Name
+	}
+	return p.add(name, path.Clean(m.Path))
+}
+
+// point takes a mount point for which there is no entry.
+func (p *pairing) point(point appc.MountPoint) error {
+	target := path.Clean(point.Path)
+	if slices.ContainsFunc(p.mounts, func(m Mount) bool { return m.Target == target }) {
+		return nil
+	}
+	name := point.Name
+	if _, ok := p.set.spec[name]; !ok {
+		name = p.app.Name + "-" + point.Name
+		if _, ok := p.set.spec[name]; !ok {
+			if err := p.set.add(podspec.Volume{Name: name, Kind: podspec.VolumeEmpty}); err != nil {
+				return err
+			}
+			p.app.Notes = append(p.app.Notes, "no volume for mount point "+point.Name+": an empty one is used")
+		}
+	}
+	return p.add(name, target)
+}
+
+func (p *pairing) add(volume, target string) error {
+	point, ok := p.points[target]
+	mount, err := p.set.mount(volume, target, point.ReadOnly)
+	if err != nil {
+		return err
+	}
+	if ok && p.seeds[point.Name] {
+		p.set.seed(volume, p.app.Name, target)
+	}
+	p.mounts = append(p.mounts, mount)
+	return nil
 }
 
 // mount is the volume at a target. An explicit readOnly of the volume wins

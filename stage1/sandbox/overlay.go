@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -274,16 +273,19 @@ func overlayError(what string, ctx int, err error) error {
 	return err
 }
 
-var fdPaths = regexp.MustCompile(`/proc/self/fd/[0-9]+`)
-
 // realPaths puts back the names that are hidden behind descriptors.
 func realPaths(text string) string {
-	return fdPaths.ReplaceAllStringFunc(text, func(p string) string {
-		if real, err := os.Readlink(p); err == nil {
-			return real
-		}
-		return p
-	})
+	const hidden = "/proc/self/fd/"
+	before, rest, found := strings.Cut(text, hidden)
+	if !found {
+		return text
+	}
+	number := rest[:len(rest)-len(strings.TrimLeft(rest, "0123456789"))]
+	name := hidden + number
+	if real, err := os.Readlink(name); err == nil {
+		name = real
+	}
+	return before + name + realPaths(rest[len(number):])
 }
 
 // checkWritable: overlay mounts read-only, with a line in the kernel's log and

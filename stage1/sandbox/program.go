@@ -219,65 +219,93 @@ const (
 	elfInterp   = 3 // PT_INTERP
 )
 
-// checkELF reads what matters by itself: debug/elf wants sections too, which
-// a stripped or damaged file need not have to run.
-func (l *lookup) checkELF(f *os.File, head []byte, asked string) error {
-	bad := notExecutable("program %q: damaged ELF file", asked)
+// elfFile is what matters of an ELF header and where the program headers are.
+type elfFile struct {
+	order       binary.ByteOrder
+	is64        bool
+	machine     uint16
+	off         uint64
+	size, count int
+}
+
+// parseELF reads the header by itself: debug/elf wants sections too, which a
+// stripped or damaged file need not have to run.
+func parseELF(head []byte) (e elfFile, ok bool) {
 	if len(head) < elfHeader32 {
-		return bad
+		return e, false
 	}
-	is64 := head[4] == 2
-	var order binary.ByteOrder = binary.LittleEndian
+	e.is64, e.order = head[4] == 2, binary.LittleEndian
 	if head[5] == 2 {
-		order = binary.BigEndian
+		e.order = binary.BigEndian
 	}
-	machine := order.Uint16(head[18:])
-	if !slices.Contains(elfMachines[runtime.GOARCH], machine) && !otherFormats() {
-		name := machineNames[machine]
+	e.machine = e.order.Uint16(head[18:])
+	if !e.is64 {
+		e.off = uint64(e.order.Uint32(head[28:]))
+		e.size, e.count = int(e.order.Uint16(head[42:])), int(e.order.Uint16(head[44:]))
+		return e, e.size >= 32
+	}
+	if len(head) < elfHeader64 {
+		return e, false
+	}
+	e.off = e.order.Uint64(head[32:])
+	e.size, e.count = int(e.order.Uint16(head[54:])), int(e.order.Uint16(head[56:]))
+	return e, e.size >= 56
+}
+
+// interpreter returns the loader that the file names, "" if it needs none.
+func (e elfFile) interpreter(f *os.File) (name string, ok bool) {
+	if e.off > 1<<62 {
+		return "", false
+	}
+	ph := make([]byte, min(e.size, 56))
+	for i := range e.count {
+		if _, err := f.ReadAt(ph, int64(e.off)+int64(i*e.size)); err != nil {
+			return "", false
+		}
+		if e.order.Uint32(ph) != elfInterp {
+			continue
+		}
+		at, n := uint64(e.order.Uint32(ph[4:])), uint64(e.order.Uint32(ph[16:]))
+		if e.is64 {
+			at, n = e.order.Uint64(ph[8:]), e.order.Uint64(ph[32:])
+		}
+		if n < 2 || n > unix.PathMax || at > 1<<62 {
+			return "", false
+		}
+		text := make([]byte, n)
+		if _, err := f.ReadAt(text, int64(at)); err != nil {
+			return "", false
+		}
+		text, _, _ = bytes.Cut(text, []byte{0})
+		return string(text), true
+	}
+	return "", true
+}
+
+func (l *lookup) checkELF(f *os.File, head []byte, asked string) error {
+	damaged := notExecutable("program %q: damaged ELF file", asked)
+	e, ok := parseELF(head)
+	if !slices.Contains(elfMachines[runtime.GOARCH], e.machine) && len(head) >= elfHeader32 {
+		if otherFormats() {
+			return nil // who interprets it is binfmt_misc's business
+		}
+		name := machineNames[e.machine]
 		if name == "" {
-			name = fmt.Sprintf("machine %d", machine)
+			name = fmt.Sprintf("machine %d", e.machine)
 		}
 		return notExecutable("program %q: made for %s, this host is %s", asked, name, runtime.GOARCH)
 	}
-	if !slices.Contains(elfMachines[runtime.GOARCH], machine) {
-		return nil // its interpreter is binfmt_misc's business
+	if !ok {
+		return damaged
 	}
-	var off uint64
-	var size, count int
-	if is64 {
-		if len(head) < elfHeader64 {
-			return bad
-		}
-		off, size, count = order.Uint64(head[32:]), int(order.Uint16(head[54:])), int(order.Uint16(head[56:]))
-	} else {
-		off, size, count = uint64(order.Uint32(head[28:])), int(order.Uint16(head[42:])), int(order.Uint16(head[44:]))
+	name, ok := e.interpreter(f)
+	if !ok {
+		return damaged
 	}
-	for i := range count {
-		ph := make([]byte, 56)
-		if size < 32 || is64 && size < 56 {
-			return bad
-		}
-		if _, err := f.ReadAt(ph[:min(size, len(ph))], int64(off)+int64(i*size)); err != nil {
-			return bad
-		}
-		if order.Uint32(ph) != elfInterp {
-			continue
-		}
-		at, n := uint64(order.Uint32(ph[4:])), uint64(order.Uint32(ph[16:]))
-		if is64 {
-			at, n = order.Uint64(ph[8:]), order.Uint64(ph[32:])
-		}
-		if n < 2 || n > unix.PathMax || at > 1<<62 {
-			return bad
-		}
-		name := make([]byte, n)
-		if _, err := f.ReadAt(name, int64(at)); err != nil {
-			return bad
-		}
-		name, _, _ = bytes.Cut(name, []byte{0})
-		return l.interpreter(string(name), asked, maxInterpreters)
+	if name == "" {
+		return nil
 	}
-	return nil
+	return l.interpreter(name, asked, maxInterpreters)
 }
 
 // otherFormats says whether the host has interpreters for more formats, which

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -246,5 +247,35 @@ func TestEnsureMakesRootsOwn(t *testing.T) {
 		if err != nil || st.Uid != 0 || st.Gid != 0 || st.Mode&0o7777 != 0o755 {
 			t.Errorf("%s: %d:%d %o, %v; want 0:0 755", name, st.Uid, st.Gid, st.Mode, err)
 		}
+	}
+}
+
+func TestRealPaths(t *testing.T) {
+	dir := t.TempDir()
+	fd, err := openDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	text := fmt.Sprintf("x %s y %s/z /proc/self/fd/999999 /proc/self/fd/", fdPath(fd), fdPath(fd))
+	if got, want := realPaths(text), "x "+dir+" y "+dir+"/z /proc/self/fd/999999 /proc/self/fd/"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestHostFacts(t *testing.T) {
+	host, err := HostFacts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(host.Bounding, "CAP_SYS_ADMIN") || slices.Contains(host.Bounding, "CAP_SYS_RESOURCE") != host.SysResource {
+		t.Errorf("%+v", host)
+	}
+	mask, err := capMask("Name:\tx\nCapPrm:\t00f0\nCapBnd:\t0ff0\n", "CapPrm:", "CapBnd:")
+	if err != nil || mask != 0xf0 {
+		t.Errorf("mask %x, %v", mask, err)
+	}
+	if _, err := capMask("Name:\tx\n", "CapPrm:"); err == nil {
+		t.Error("no error without the line")
 	}
 }
