@@ -19,8 +19,7 @@ const queueLimit = 256 << 10
 // up nobody who has not filled the queue. A stream that takes no more, such as
 // a closed pipe, swallows everything from then on.
 type output struct {
-	fd int
-	f  *os.File // keeps fd open
+	f *os.File
 
 	mu     sync.Mutex
 	change *sync.Cond
@@ -32,7 +31,7 @@ type output struct {
 }
 
 func newOutput(f *os.File) *output {
-	o := &output{fd: int(f.Fd()), f: f}
+	o := &output{f: f}
 	o.change = sync.NewCond(&o.mu)
 	go o.run()
 	return o
@@ -118,7 +117,7 @@ func (o *output) run() {
 		o.queue, o.busy = o.spare[:0], true
 		o.change.Broadcast()
 		o.mu.Unlock()
-		err := writeAll(o.fd, p)
+		err := writeAll(o.f, p)
 		o.mu.Lock()
 		o.spare, o.busy = p, false
 		if cap(o.spare) > 4*queueLimit {
@@ -131,23 +130,35 @@ func (o *output) run() {
 	}
 }
 
-// writeAll writes to a descriptor that may be non-blocking: whoever shares the
-// terminal with rkt may have made it so.
-func writeAll(fd int, p []byte) error {
-	for len(p) > 0 {
-		n, err := unix.Write(fd, p)
-		switch {
-		case err == nil:
-			p = p[n:]
-		case errors.Is(err, unix.EINTR):
-		case errors.Is(err, unix.EAGAIN):
-			fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
-			if _, err := unix.Poll(fds, -1); err != nil && !errors.Is(err, unix.EINTR) {
-				return err
+// writeAll writes to a file that may be non-blocking: whoever shares the
+// terminal with rkt may have made it so, also after this process began.
+func writeAll(f *os.File, p []byte) error {
+	c, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	// Control keeps the descriptor from being closed, and used again for
+	// another file, in the middle of it.
+	cerr := c.Control(func(fd uintptr) {
+		for len(p) > 0 && err == nil {
+			var n int
+			n, err = unix.Write(int(fd), p)
+			p = p[max(n, 0):]
+			switch {
+			case errors.Is(err, unix.EINTR):
+				err = nil
+			case errors.Is(err, unix.EAGAIN):
+				err = waitWritable(int32(fd))
 			}
-		default:
-			return err
 		}
+	})
+	return errors.Join(cerr, err)
+}
+
+func waitWritable(fd int32) error {
+	fds := []unix.PollFd{{Fd: fd, Events: unix.POLLOUT}}
+	if _, err := unix.Poll(fds, -1); err != nil && !errors.Is(err, unix.EINTR) {
+		return err
 	}
 	return nil
 }

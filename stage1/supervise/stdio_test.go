@@ -181,6 +181,7 @@ func TestLines(t *testing.T) {
 	if _, err := io.ReadFull(r, got); err != nil || string(got) != want {
 		t.Errorf("got %q, %v", got, err)
 	}
+	out.giveUp()
 	l.write([]byte(long), now)
 	if len(l.rest) > maxLine {
 		t.Errorf("%d bytes kept", len(l.rest))
