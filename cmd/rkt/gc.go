@@ -96,6 +96,7 @@ func (g *globals) gcNothing(o gcOptions) error {
 }
 
 func (g *globals) gcDryRun(plan *gc.Plan, o gcOptions) error {
+	plan.Forecast()
 	if o.format != "" {
 		if err := printJSON(g.stdout, o.format, plan); err != nil {
 			return err

@@ -62,6 +62,7 @@ type Plan struct {
 	Failures []Failure     `json:"failures"`
 
 	pods  pod.Pods
+	gone  map[string]bool // the pods that will be collected
 	store *store.Store
 	opts  Options
 	used  bool
@@ -140,14 +141,21 @@ func Make(s *store.Store, pods pod.Pods, o Options) (*Plan, error) {
 			gone[one.UUID] = gone[one.UUID] || a != Mark
 		}
 	}
-	if o.MarkOnly {
-		return p, nil
+	p.gone = gone
+	return p, nil
+}
+
+// Forecast adds what the plan will leave unneeded in the store. Execute finds
+// that out anew, so only who shows the plan needs it.
+func (p *Plan) Forecast() {
+	if p.opts.MarkOnly {
+		return
 	}
-	if p.Store, err = s.Plan(heldWithout(pods, gone)); err != nil {
+	garbage, err := p.store.Plan(heldWithout(p.pods, p.gone))
+	if err != nil {
 		p.fail("store", err)
 	}
-	p.Store = listed(p.Store)
-	return p, nil
+	p.Store = listed(garbage)
 }
 
 // actions says what is due for one pod.
@@ -159,7 +167,7 @@ func (o Options) actions(pods pod.Pods, one pod.Pod) ([]Action, error) {
 			return nil, err
 		}
 		if due && !o.MarkOnly {
-			return []Action{Mark, Collect}, nil
+			return []Action{Collect}, nil
 		}
 		return []Action{Mark}, nil
 	case pod.ExitedGarbage:
@@ -196,13 +204,13 @@ func (o Options) unlessMarking(a Action) []Action {
 // due counts the grace period from the recorded end; one that nobody could
 // record is taken to be now.
 func (o Options) due(pods pod.Pods, one pod.Pod) (bool, error) {
-	f, err := pods.Facts(one)
+	exit, err := pods.Exit(one)
 	if err != nil {
 		return false, notGone(err)
 	}
 	ended := o.Now
-	if f.Exit != nil && !f.Exit.Derived {
-		ended = f.Exit.FinishedAt
+	if exit != nil && !exit.Derived {
+		ended = exit.FinishedAt
 	}
 	return !ended.Add(o.GracePeriod).After(o.Now), nil
 }

@@ -31,8 +31,8 @@ const emptyDeadline = 10 * time.Second
 // one who finds it locked gets an error of class Busy, the one who finds it
 // gone gets none.
 //
-// The order is: no process, final statuses, kernel resources, files, and
-// refs.json last of the files, so that what a half removed pod may use stays.
+// The order is: no process, kernel resources, files, and refs.json last of the
+// files, so that what a half removed pod may use stays.
 func (p Pods) Collect(ctx context.Context, uuid string) error {
 	pod, err := p.Get(uuid)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -235,10 +235,6 @@ func inside(uuid string) bool {
 func (p Pods) dismiss(ctx context.Context, o *owned, pod Pod) error {
 	if pod.State == ExitedGarbage || pod.State == ExitedDeleting {
 		if err := p.killProcesses(ctx, o.dir); err != nil {
-			return err
-		}
-		// A manifest that can't be read is no reason to keep the pod.
-		if err := p.Finish(pod); err != nil && !errs.Is(err, errs.Corrupt) {
 			return err
 		}
 	}

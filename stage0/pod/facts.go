@@ -118,6 +118,23 @@ func readExit(pod Pod) (*poddir.Exit, error) {
 	}, nil
 }
 
+// Exit is the exit of Facts without all the rest.
+func (p Pods) Exit(pod Pod) (*poddir.Exit, error) {
+	for range maxMoves {
+		e, err := readExit(pod)
+		if exists(string(pod.Dir)) {
+			if err != nil {
+				err = podErr(pod, err)
+			}
+			return e, err
+		}
+		if pod, err = p.Get(pod.UUID); err != nil {
+			return nil, err
+		}
+	}
+	return nil, errs.Newf(errs.Busy, "pod %s: keeps moving", pod.UUID)
+}
+
 // readStatus returns the app's last status; of a pod that is over it is a
 // final one in any case.
 func readStatus(pod Pod, app string) (*poddir.Status, error) {
