@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -123,7 +125,10 @@ func (l *Lock) sign() error {
 	if err != nil {
 		return err
 	}
-	command := strings.Join(os.Args[:min(len(os.Args), 2)], " ")
+	command := filepath.Base(os.Args[0])
+	if i := slices.IndexFunc(os.Args[1:], func(a string) bool { return !strings.HasPrefix(a, "-") }); i >= 0 {
+		command += " " + os.Args[1+i]
+	}
 	data, err := json.Marshal(Holder{ID: self, Command: command, Since: time.Now().UTC()})
 	if err != nil {
 		return err
