@@ -76,7 +76,30 @@ func Compile(in Input) (Pod, error) {
 		pod.Apps = append(pod.Apps, app)
 	}
 	pod.Volumes = set.used()
-	return pod, nil
+	return pod, checkTogether(pod.Apps, in.Options.InsecureCaps)
+}
+
+// checkTogether refuses capabilities by which one app of a pod could reach
+// what rkt does for another: a launcher's process that joined the pod's pid
+// namespace still has the host's root for a moment, and an app that may trace
+// it, or join its namespaces, could take that.
+func checkTogether(apps []App, insecure bool) error {
+	if len(apps) < 2 {
+		return nil
+	}
+	for i := range apps {
+		for _, c := range []string{"CAP_SYS_PTRACE", "CAP_SYS_ADMIN"} {
+			if !slices.Contains(apps[i].Capabilities, c) {
+				continue
+			}
+			if !insecure {
+				return errs.WithHint(errs.Newf(errs.Denied, "app %s: %s: not in a pod of several apps", apps[i].Name, c),
+					"it could get out of the pod while another app is started; run the app in a pod of its own")
+			}
+			apps[i].Notes = append(apps[i].Notes, "changed: "+c+" in a pod of several apps can reach the host")
+		}
+	}
+	return nil
 }
 
 func compileApp(in Input, ra *podspec.App, set *volumeSet) (App, error) {

@@ -12,17 +12,26 @@
  * kilobytes instead of a megabyte.
  *
  * Called as `podinit HOSTNAME own|host`, made with clone(NEWPID|NEWNS|NEWIPC|
- * NEWUTS and, for "own", NEWNET), with descriptors 3 (a SEQPACKET socket to
- * the supervisor) and 4 (a pidfd of the supervisor):
+ * NEWUTS and, for "own", NEWNET), with descriptor 3, a SEQPACKET socket to the
+ * supervisor:
  *
  *   podinit                         supervisor
  *   sethostname, loopback up
  *   R  ─────────────────────────▶   opens the namespaces' descriptors
- *      ◀─────────────────────────   one byte
+ *      ◀─────────────────────────  G
  *   empty root, no capabilities,
  *   not dumpable, death signal
  *   K  ─────────────────────────▶   the pod's namespaces are jailed
- *   reaps until the supervisor's pidfd is readable
+ *      ◀─────────────────────────  A, which shows that it lived when the death
+ *   closes the socket               signal was asked for
+ *   reaps until the death signal comes
+ *
+ * The end of the file instead of G or A means that the supervisor is gone.
+ *
+ * After that it has no descriptor open, and must have none: an app with
+ * CAP_SYS_PTRACE can take any of them with pidfd_getfd(2). A pidfd of the
+ * supervisor would give it all of the supervisor's own descriptors by a second
+ * such call, and a socket would give it the pidfd, by SO_PEERPIDFD.
  *
  * A step that fails is answered with `E`, its errno in decimal, a blank and
  * its name, and podinit exits with 1.
@@ -32,7 +41,6 @@
 #include <linux/capability.h>
 #include <linux/close_range.h>
 #include <linux/mount.h>
-#include <linux/poll.h>
 #include <linux/prctl.h>
 #include <linux/signal.h>
 #include <linux/sockios.h>
@@ -40,14 +48,13 @@
 #include <linux/wait.h>
 
 #define CONTROL 3
-#define PARENT 4
 
 #define AF_INET_ 2
 #define SOCK_DGRAM_CLOEXEC (2 | 02000000)
 #define MNT_DETACH_ 2
-#define SFD_FLAGS (04000 | 02000000) /* NONBLOCK | CLOEXEC */
 #define EINVAL_ 22
 #define EINTR_ 4
+#define ECONNRESET_ 104
 
 /* linux/if.h pulls in the C library's headers. */
 #define IFF_UP_ 1
@@ -137,26 +144,6 @@ static void tell(const char *word)
 	must("answer", SYS3(write, CONTROL, word, 1));
 }
 
-/* ready waits for events on up to two descriptors. */
-static void ready(struct pollfd *fds, long n)
-{
-	long ret;
-
-	do {
-		ret = SYS5(ppoll, fds, n, 0, 0, 8);
-	} while (ret == -EINTR_);
-	must("poll", ret);
-}
-
-/* parent_died asks without waiting. */
-static int parent_died(void)
-{
-	struct pollfd fd = { .fd = PARENT, .events = POLLIN };
-	long none[2] = { 0, 0 };
-
-	return SYS5(ppoll, &fd, 1, none, 0, 8) > 0;
-}
-
 static void loopback(void)
 {
 	struct ifreq_flags req = { .name = "lo" };
@@ -168,20 +155,19 @@ static void loopback(void)
 	SYS1(close, s);
 }
 
-static void wait_for_go(void)
+/* hear waits for the supervisor's next word. */
+static void hear(const char *step)
 {
-	struct pollfd fds[2] = {
-		{ .fd = CONTROL, .events = POLLIN },
-		{ .fd = PARENT, .events = POLLIN },
-	};
-	char go;
+	char word;
+	long n;
 
-	ready(fds, 2);
-	if (fds[1].revents)
-		quit(0);
-	/* 0 is the end of the file: the supervisor gave up. */
-	if (must("read the go", SYS3(read, CONTROL, &go, 1)) == 0)
+	do {
+		n = SYS3(read, CONTROL, &word, 1);
+	} while (n == -EINTR_);
+	/* The end of the file, or a reset: the supervisor is gone. */
+	if (n == 0 || n == -ECONNRESET_)
 		quit(1);
+	must(step, n);
 }
 
 /*
@@ -231,35 +217,20 @@ static void reap(void)
 	} while (ret > 0 || ret == -EINTR_);
 }
 
-/* drain empties the signal descriptor: one read may stand for many children. */
-static void drain(long fd)
+static void serve(void)
 {
-	char info[128];
-
-	while (SYS3(read, fd, info, sizeof(info)) > 0)
-		;
-}
-
-static void serve(long signals)
-{
-	struct pollfd fds[2] = {
-		{ .fd = (int)signals, .events = POLLIN },
-		{ .fd = PARENT, .events = POLLIN },
-	};
+	unsigned long child = 1ul << (SIGCHLD - 1);
 
 	for (;;) {
 		reap();
-		ready(fds, 2);
-		if (fds[1].revents)
-			quit(0);
-		drain(signals);
+		/* One that came meanwhile is pending: signals are blocked. */
+		SYS4(rt_sigtimedwait, &child, 0, 0, 8);
 	}
 }
 
 static void run(long argc, char **argv)
 {
-	unsigned long all = ~0ul, child = 1ul << (SIGCHLD - 1);
-	long signals;
+	unsigned long all = ~0ul;
 
 	if (argc != 3)
 		die("count the arguments", -EINVAL_);
@@ -272,26 +243,22 @@ static void run(long argc, char **argv)
 	if (argv[2][0] == 'o')
 		loopback();
 	tell("R");
-	wait_for_go();
+	hear("wait for the go");
 	empty_root();
-	signals = must("open the signals", SYS4(signalfd4, -1, &child, 8, SFD_FLAGS));
 	drop_privileges();
 	/*
 	 * A change of credentials clears the death signal, so it comes last. The
 	 * supervisor may have died before it: then no signal comes, ever, and
-	 * getppid() is 0 in a new pid namespace whether it lives or not. Only
-	 * the pidfd tells.
+	 * getppid() is 0 in a new pid namespace whether it lives or not. Its
+	 * answer to K tells that it outlived this line.
 	 */
 	must("ask for the death signal", SYS5(prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0));
-	if (parent_died())
-		quit(0);
-	must("close the standard descriptors", SYS3(close_range, 0, 2, 0));
-	if (signals > PARENT + 1)
-		must("close other descriptors", SYS3(close_range, PARENT + 1, signals - 1, 0));
-	must("close other descriptors", SYS3(close_range, signals + 1, ~0u, 0));
+	must("close the standard descriptors", SYS3(close_range, 0, CONTROL - 1, 0));
+	must("close other descriptors", SYS3(close_range, CONTROL + 1, ~0u, 0));
 	tell("K");
+	hear("wait for the answer");
 	SYS1(close, CONTROL);
-	serve(signals);
+	serve();
 }
 
 #if __STDC_HOSTED__

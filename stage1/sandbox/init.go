@@ -28,6 +28,7 @@ const (
 	initReady  = "R"
 	initGo     = "G"
 	initJailed = "K"
+	initAnswer = "A"
 	initError  = 'E'
 )
 
@@ -66,18 +67,12 @@ func (p *Pod) StartInit(ctx context.Context) error {
 	}
 	defer control.Close()
 	defer remote.Close()
-	fd, err := unix.PidfdOpen(os.Getpid(), 0)
-	if err != nil {
-		return fmt.Errorf("pod init: pidfd: %w", err)
-	}
-	self := os.NewFile(uintptr(fd), "pidfd")
-	defer self.Close()
 
 	if err := fault.Step("sandbox.startinit"); err != nil {
 		return err
 	}
 	in := &podInit{pidfd: -1, ns: noNamespaces, exited: make(chan struct{})}
-	cmd := p.initCommand(exe, remote, self, &in.pidfd)
+	cmd := p.initCommand(exe, remote, &in.pidfd)
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("pod init: %w", err)
 	}
@@ -106,7 +101,7 @@ func (p *Pod) StartInit(ctx context.Context) error {
 	return nil
 }
 
-func (p *Pod) initCommand(exe int, remote, self *os.File, pidfd *int) *exec.Cmd {
+func (p *Pod) initCommand(exe int, remote *os.File, pidfd *int) *exec.Cmd {
 	flags := uintptr(unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWNS)
 	net := "host"
 	if !p.plan.HostNet {
@@ -115,7 +110,7 @@ func (p *Pod) initCommand(exe int, remote, self *os.File, pidfd *int) *exec.Cmd 
 	}
 	return &exec.Cmd{
 		Path: fdPath(exe), Args: []string{"podinit", p.plan.Hostname, net}, Env: []string{}, Dir: "/",
-		ExtraFiles:  []*os.File{remote, self},
+		ExtraFiles:  []*os.File{remote},
 		SysProcAttr: &syscall.SysProcAttr{Cloneflags: flags, PidFD: pidfd},
 	}
 }
@@ -144,13 +139,23 @@ func (in *podInit) handshake(control *os.File, pid int, hostNet bool) (err error
 			return err
 		}
 	}
+	if err := fault.Step("sandbox.jailinit"); err != nil {
+		return err
+	}
 	if _, err := control.WriteString(initGo); err != nil {
 		return fmt.Errorf("let it go: %w", err)
 	}
 	if err := expect(control, initJailed); err != nil {
 		return err
 	}
-	// It closes the socket next, its last descriptor but the two it needs.
+	if err := fault.Step("sandbox.answerinit"); err != nil {
+		return err
+	}
+	if _, err := control.WriteString(initAnswer); err != nil {
+		return fmt.Errorf("answer it: %w", err)
+	}
+	// It closes the socket next, its last descriptor. No app may run before:
+	// podinit.c says what one could do with it.
 	if n, err := control.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
 		return errs.Newf(errs.Internal, "did not close its socket: %w", err)
 	}

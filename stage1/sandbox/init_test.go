@@ -59,8 +59,10 @@ func TestPodInitIsJailed(t *testing.T) {
 		t.Errorf("it sees %d mounts, %v; want 1:\n%s", n, err, mounts)
 	}
 	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
-	if err != nil || len(fds) != 2 { // the supervisor's pidfd and the signals
-		t.Errorf("it has %d descriptors open, %v; want 2", len(fds), err)
+	if err != nil || len(fds) != 0 {
+		// An app with CAP_SYS_PTRACE can take them: a pidfd of the supervisor,
+		// or a socket to it, would be a way out of the pod.
+		t.Errorf("it has descriptors open: %v, %v", fds, err)
 	}
 	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 	if err != nil || len(env) != 0 {
