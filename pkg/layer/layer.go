@@ -101,8 +101,9 @@ type Residue struct {
 	Size  int64 `json:"size"`
 }
 
-// Dropped is an extended attribute of the tar that is not on the file: overlayfs
-// would obey it, or it belongs to the host that made the tar.
+// Dropped is an extended attribute, or another record of PAX for one, that is
+// not on the file: overlayfs would obey it, or it means the host that made the
+// tar.
 type Dropped struct {
 	Path  Path   `json:"path"`
 	XAttr string `json:"xattr"`

@@ -204,3 +204,38 @@ func TestOCI(t *testing.T) {
 		})
 	}
 }
+
+func TestNames(t *testing.T) {
+	full := func(name, tag string) images.Files {
+		f := must(images.OCI(images.Image{Name: tag, Layers: [][]byte{oneLayer()}}))
+		f["index.json"] = bytes.Replace(f["index.json"], []byte(`"org.opencontainers`), []byte(`"io.containerd.image.name":"`+name+`","org.opencontainers`), 1)
+		return f
+	}
+	for _, x := range []struct {
+		files images.Files
+		name  string
+		refs  []string
+		args  []string
+	}{
+		{must(images.OCI(images.Image{Layers: [][]byte{oneLayer()}})), "busy", []string{"busy"}, []string{"busy"}},
+		{must(images.OCI(images.Image{Name: "1.36", Layers: [][]byte{oneLayer()}})), "busy", []string{"busy:1.36"}, []string{"busy", "busy:1.36"}},
+		{must(images.OCI(images.Image{Name: "localhost:5000/x", Layers: [][]byte{oneLayer()}})), "localhost:5000/x", []string{"localhost:5000/x"}, []string{"localhost:5000/x"}},
+		{full("docker.io/library/busybox:1.36", "1.36"), "docker.io/library/busybox", []string{"docker.io/library/busybox:1.36"}, []string{"busybox", "busybox:1.36", "docker://busybox", "docker.io/library/busybox"}},
+		{full("docker.io/me/it:2", "2"), "docker.io/me/it", []string{"docker.io/me/it:2"}, []string{"me/it", "docker://me/it:2"}},
+		{images.Docker(images.Image{Name: "busybox:latest", Layers: [][]byte{oneLayer()}}), "busybox", []string{"busybox:latest"}, []string{"busybox", "busybox:latest", "docker://busybox"}},
+	} {
+		st := newStore(t)
+		rec := importFile(t, st, writeFile(t, "busy.tar", must(x.files.Tar())))
+		if rec.Name != x.name || !slices.Equal(rec.Names, x.refs) {
+			t.Errorf("name %q, names %q; want %q, %q", rec.Name, rec.Names, x.name, x.refs)
+		}
+		for _, arg := range x.args {
+			if got, err := st.Lookup(arg); err != nil || got.ID != rec.ID {
+				t.Errorf("%s: lookup %q: %v", x.name, arg, err)
+			}
+		}
+		if _, err := st.Lookup("busybox:none"); !errs.Is(err, errs.NotFound) {
+			t.Errorf("lookup of another version: %v", err)
+		}
+	}
+}

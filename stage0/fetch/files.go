@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -188,6 +189,9 @@ func missing(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 
 // stem is the file's name without the endings of archives.
 func stem(name string) string {
+	if abs, err := filepath.Abs(name); err == nil {
+		name = abs // "." has a name too
+	}
 	base := path.Base(name)
 	for _, end := range []string{".gz", ".tgz", ".bz2", ".xz", ".zst", ".tar", ".oci", ".docker", ".aci"} {
 		if s := strings.TrimSuffix(base, end); s != "" {

@@ -284,15 +284,15 @@ func (im *importer) begin(rec *image.Record, config *image.Config) error {
 func (im *importer) name(rec *image.Record, refs []string) {
 	rec.Name = stem(im.path)
 	for i, ref := range refs {
-		if at := strings.IndexByte(ref, '@'); at > 0 {
-			ref = ref[:at]
-		}
+		ref, _, _ = strings.Cut(ref, "@") // a digest says nothing that the image doesn't
 		slash, colon := strings.LastIndexByte(ref, '/'), strings.LastIndexByte(ref, ':')
 		name, version := ref, ""
 		switch {
 		case colon > slash:
 			name, version = ref[:colon], ref[colon+1:]
-		case slash < 0 && i == 0:
+		case slash < 0 && i > 0:
+			continue // the tag of the full name before
+		case slash < 0:
 			name, version = rec.Name, ref // a layout's ref.name is a tag, as a rule
 			ref = name + ":" + version
 		}
@@ -305,6 +305,9 @@ func (im *importer) name(rec *image.Record, refs []string) {
 		if !slices.Contains(rec.Names, ref) {
 			rec.Names = append(rec.Names, ref)
 		}
+	}
+	if len(rec.Names) == 0 {
+		rec.Names = []string{rec.Name}
 	}
 }
 

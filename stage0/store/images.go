@@ -95,7 +95,30 @@ func (s *Store) Lookup(arg string) (image.Record, error) {
 	if err != nil {
 		return image.Record{}, err
 	}
-	return s.ByName(r.Name, r.Labels)
+	rec, err := s.ByName(r.Name, r.Labels)
+	for _, name := range dockerNames(r.Name) {
+		if !errs.Is(err, errs.NotFound) {
+			break
+		}
+		if found, ferr := s.ByName(name, r.Labels); ferr == nil {
+			return found, nil
+		}
+	}
+	return rec, err
+}
+
+// dockerNames are the full names that Docker's users leave the start off: its
+// tools write them in full into images.
+func dockerNames(name string) []string {
+	first, _, nested := strings.Cut(name, "/")
+	switch {
+	case !nested:
+		return []string{"docker.io/library/" + name}
+	case !strings.ContainsAny(first, ".:"):
+		return []string{"docker.io/" + name}
+	default:
+		return nil
+	}
 }
 
 // ByName finds the newest image of that name whose labels have the values

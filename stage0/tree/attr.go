@@ -17,6 +17,7 @@ import (
 
 const (
 	paxXattr   = "SCHILY.xattr."
+	paxACL     = "SCHILY.acl."
 	aclDefault = "system.posix_acl_default"
 )
 
@@ -39,8 +40,12 @@ func (u *unpacker) xattrs(name string, h *tar.Header, set func(string, []byte) e
 	}
 	var keys []string
 	for key := range h.PAXRecords {
-		if strings.HasPrefix(key, paxXattr) {
+		switch {
+		case strings.HasPrefix(key, paxXattr):
 			keys = append(keys, key)
+		case strings.HasPrefix(key, paxACL):
+			// Text with names of users: of which host's, nobody says.
+			u.meta.Dropped = append(u.meta.Dropped, layer.Dropped{Path: layer.Path(name), XAttr: key})
 		}
 	}
 	slices.Sort(keys)

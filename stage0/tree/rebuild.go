@@ -106,17 +106,32 @@ func (u *unpacker) finish(got digest.Digest) error {
 	if err := u.writeResidue(); err != nil {
 		return fmt.Errorf("write residue: %w", err)
 	}
-	h := u.alg.New()
-	if err := Rebuild(u.dir, u.meta, h); err != nil {
+	if err := u.tryRebuild(got); err != nil {
 		return fmt.Errorf("rebuild the tar: %w", err)
-	}
-	if again := digest.Sum(u.alg, h); again != got {
-		return errs.Newf(errs.Internal, "rebuild the tar: %s became %s", got.OCI(), again.OCI())
 	}
 	if err := fault.Step("tree.meta"); err != nil {
 		return err
 	}
 	return atomicfile.WriteJSON(filepath.Join(u.dir, metaFile), u.meta, 0o600, atomicfile.Renamed)
+}
+
+// tryRebuild shows that the tar can be had back, while the disk is busy with it
+// already: the commit has to wait for that anyway, and finds less left to do.
+func (u *unpacker) tryRebuild(got digest.Digest) error {
+	synced := make(chan error, 1)
+	go func() { synced <- atomicfile.SyncFS(u.dir) }()
+	h := u.alg.New()
+	err := Rebuild(u.dir, u.meta, h)
+	if serr := <-synced; err == nil {
+		err = serr
+	}
+	if err != nil {
+		return err
+	}
+	if again := digest.Sum(u.alg, h); again != got {
+		return errs.Newf(errs.Internal, "%s became %s", got.OCI(), again.OCI())
+	}
+	return nil
 }
 
 // implicitDirs lists the folders that never got an entry. Their time is 1970, so

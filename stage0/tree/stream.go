@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"hash"
 	"hash/crc64"
 	"io"
 	"os"
@@ -21,7 +20,6 @@ import (
 // during Next is exactly the end of one entry and the header of the next.
 type recorder struct {
 	r    io.Reader
-	hash hash.Hash
 	seg  bytes.Buffer // what passed with raw nil
 	raw  io.Writer    // where payload goes as it is in the tar, nil outside of payload
 	skip bool         // payload that tar gives back unchanged
@@ -39,7 +37,6 @@ func (t *recorder) endPayload() {
 func (t *recorder) Read(p []byte) (int, error) {
 	n, err := t.r.Read(p)
 	t.n += int64(n)
-	t.hash.Write(p[:n])
 	switch {
 	case t.raw != nil:
 		if _, werr := t.raw.Write(p[:n]); werr != nil {

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"os"
 	"path"
@@ -60,6 +61,7 @@ func Unpack(ctx context.Context, r io.Reader, dir string, opt Options) (Layer, e
 		return Layer{}, err
 	}
 	defer u.root.close()
+	defer u.ahead.close()
 	if err := u.entries(); err != nil {
 		_ = u.split.close() // the first error says more
 		return Layer{}, err
@@ -67,7 +69,7 @@ func Unpack(ctx context.Context, r io.Reader, dir string, opt Options) (Layer, e
 	if err := u.split.close(); err != nil {
 		return Layer{}, err
 	}
-	got := digest.Sum(u.alg, u.rec.hash)
+	got := digest.Sum(u.alg, u.hash)
 	if !opt.Want.IsZero() && got != opt.Want {
 		return Layer{}, errs.Newf(errs.Corrupt, "layer %s: the content is %s", opt.Want.OCI(), got.OCI())
 	}
@@ -81,6 +83,8 @@ type unpacker struct {
 	ctx   context.Context
 	opt   Options
 	alg   digest.Alg
+	hash  hash.Hash // of all that came out of ahead, once that is at its end
+	ahead *ahead
 	dir   string
 	root  *root
 	rec   *recorder
@@ -127,9 +131,11 @@ func newUnpacker(ctx context.Context, r io.Reader, dir string, opt Options) (*un
 	if err != nil {
 		return nil, err
 	}
-	rec := &recorder{r: r, hash: alg.New()}
+	h := alg.New()
+	stream := readAhead(r, h)
+	rec := &recorder{r: stream}
 	return &unpacker{
-		ctx: ctx, opt: opt, alg: alg, dir: dir, root: rt, rec: rec, tar: tar.NewReader(rec), split: split,
+		ctx: ctx, opt: opt, alg: alg, hash: h, ahead: stream, dir: dir, root: rt, rec: rec, tar: tar.NewReader(rec), split: split,
 		meta: layer.Meta{Version: layer.MetaVersion}, buf: make([]byte, 128<<10),
 		implicit: map[string]bool{".": true}, opaque: map[string]bool{},
 		whited: map[string]bool{}, payload: map[uint64]int{}, residue: map[int]int64{},
