@@ -1,0 +1,107 @@
+//go:build fault
+
+package fetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/rkt-pods/rkt/stage0/store"
+	"github.com/rkt-pods/rkt/tests/images"
+)
+
+// TestMain is an import, a removal and a collection when it is run as a child.
+func TestMain(m *testing.M) {
+	path := os.Getenv("RKT_TEST_IMPORT")
+	if path == "" {
+		os.Exit(m.Run())
+	}
+	if err := importAndRemove(context.Background(), os.Getenv("RKT_TEST_DATA"), path); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func importAndRemove(ctx context.Context, data, path string) error {
+	st, err := store.Open(data)
+	if err != nil {
+		return err
+	}
+	rec, err := File(ctx, st, path, unsigned, nil)
+	if err != nil {
+		return err
+	}
+	if err := st.Touch(rec.ID); err != nil {
+		return err
+	}
+	if err := st.RemoveImage(ctx, rec.ID, none); err != nil {
+		return err
+	}
+	_, err = st.Collect(ctx, none)
+	return err
+}
+
+func child(t *testing.T, data, path string, env ...string) ([]byte, error) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), append(env, "RKT_TEST_IMPORT="+path, "RKT_TEST_DATA="+data)...)
+	return cmd.CombinedOutput()
+}
+
+// TestEveryStepMayFail kills an import, a removal and a collection at each of
+// their steps, or has the step fail: the next ones work without any repair and
+// leave nothing.
+func TestEveryStepMayFail(t *testing.T) {
+	needRoot(t)
+	layers := [][]byte{
+		must(images.Tar([]images.Entry{images.Dir("d", 0o700), images.File("d/f", 0o644, "x"), images.Symlink("s", "d"), images.Link("h", "d/f")})),
+		must(images.Tar([]images.Entry{images.File("d/g", 0o644, "y"), images.File("d/g", 0o644, "z"), images.Whiteout("s"), images.Link("d/h", "h")})),
+	}
+	img := images.Image{Name: "example.com/x:1", Layers: layers, Pack: images.Gzip}
+	file := writeFile(t, "x.tar.gz", must(images.Compress(images.Gzip, must(must(images.OCI(img)).Tar()))))
+	trace := filepath.Join(t.TempDir(), "trace")
+	if out, err := child(t, filepath.Join(t.TempDir(), "data"), file, "RKT_FAULT_TRACE="+trace); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	steps := strings.Fields(string(must(os.ReadFile(trace))))
+	count := map[string]int{}
+	var points []string
+	for _, s := range steps {
+		count[s]++
+		if count[s] <= 3 {
+			points = append(points, fmt.Sprintf("%s@%d", s, count[s]))
+		}
+	}
+	if len(count) < 15 || !slices.Contains(steps, "store.layer.rename") {
+		t.Fatalf("steps %q", steps)
+	}
+	for _, point := range points {
+		for _, action := range []string{"KILL", "ENOSPC", "EIO"} {
+			data := filepath.Join(t.TempDir(), "data")
+			out, err := child(t, data, file, "RKT_FAULT="+point+":"+action)
+			// What can't be tidied up after an import is gc's to take.
+			tidying := strings.HasPrefix(point, "store.stage.remove@") && action != "KILL"
+			if err == nil && !tidying {
+				t.Errorf("%s:%s: no error", point, action)
+			}
+			if ee, ok := errors.AsType[*exec.ExitError](err); action == "KILL" && ok && ee.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+				t.Errorf("%s:%s: %v\n%s", point, action, err, out)
+			}
+			if out, err := child(t, data, file); err != nil {
+				t.Errorf("%s:%s: the next import: %v\n%s", point, action, err, out)
+				continue
+			}
+			st := must(store.OpenExisting(data))
+			checkClean(t, st)
+		}
+	}
+}
