@@ -78,9 +78,11 @@ func newRoot(g *globals) *cobra.Command {
 	return root
 }
 
-// plainUse shows usage lines as they are written.
+// plainUse shows usage lines as they are written, and lets two slips of the
+// finger be guessed.
 func plainUse(cmd *cobra.Command) {
 	cmd.DisableFlagsInUseLine = true
+	cmd.SuggestionsMinimumDistance = 2
 	for _, sub := range cmd.Commands() {
 		plainUse(sub)
 	}
