@@ -90,12 +90,12 @@ func parseMounts(r io.Reader) (Host, error) {
 	return h, scan.Err()
 }
 
-// delegated says whether systemd has given this process's cgroup away
-// (Delegate= in systemd.resource-control(5) sets the attribute).
-func (h Host) delegated() bool {
+// delegated says whether systemd has given a cgroup away (Delegate= in
+// systemd.resource-control(5) sets the attribute).
+func (h Host) delegated(group string) bool {
 	for _, name := range []string{"trusted.delegate", "user.delegate"} {
 		value := make([]byte, 8)
-		n, err := unix.Getxattr(filepath.Join(h.Unified, h.own), name, value)
+		n, err := unix.Getxattr(filepath.Join(h.Unified, group), name, value)
 		if err == nil && string(value[:n]) == "1" {
 			return true
 		}
@@ -105,11 +105,17 @@ func (h Host) delegated() bool {
 
 // base is the folder below which pods are placed, relative to each
 // hierarchy's root: the unit's own subtree where systemd has delegated it,
-// else the root. The names of processes' folders in a delegated unit are
-// rkt's own, so a supervisor that runs in one of them means the unit above.
+// else the root. A delegated unit's processes may also be in a folder right
+// below it, by DelegateSubgroup= or by what the unit itself has made: pods
+// need the unit's, because there can be no controllers beside processes.
 func (h Host) base() string {
-	if h.Systemd && h.delegated() {
-		return h.own
+	if !h.Systemd {
+		return "/"
+	}
+	for _, group := range []string{h.own, filepath.Dir(h.own)} {
+		if group != "/" && h.delegated(group) {
+			return group
+		}
 	}
 	return "/"
 }

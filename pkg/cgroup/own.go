@@ -25,8 +25,10 @@ func Own() (string, error) {
 }
 
 // Return moves this process from the pod's supervisor leaf back to where it
-// was, so that the pod's folders can be removed. If that place is gone the
-// process goes to the hierarchy's root.
+// was, so that the pod's folders can be removed. A delegated unit's own folder
+// takes no process once its children have controllers: then the process goes
+// to a leaf beside the unit's pods, which systemd removes with the unit. If
+// the place is gone the process goes to the hierarchy's root.
 func Return(rec poddir.Cgroup, origin string) error {
 	if rec.Stays || len(rec.Paths) == 0 {
 		return nil
@@ -35,15 +37,23 @@ func Return(rec poddir.Cgroup, origin string) error {
 		return err
 	}
 	root := strings.TrimSuffix(rec.Paths[0].Path, rec.Rel)
-	var err error
-	for _, place := range []string{origin, root} {
-		err = os.WriteFile(filepath.Join(place, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0)
-		if err == nil {
-			return nil
-		}
-		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENODEV) {
-			break
+	err := join(origin)
+	if errors.Is(err, unix.EBUSY) && origin == filepath.Dir(filepath.Dir(rec.Paths[0].Path)) {
+		leaf := filepath.Join(origin, Supervisor)
+		if err = os.Mkdir(leaf, 0o755); err == nil || errors.Is(err, fs.ErrExist) {
+			err = join(leaf)
 		}
 	}
-	return fmt.Errorf("leave cgroup: %w", err)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		err = join(root)
+	}
+	if err != nil {
+		return fmt.Errorf("leave cgroup: %w", err)
+	}
+	return nil
+}
+
+// join moves this process into a cgroup.
+func join(group string) error {
+	return os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0)
 }
