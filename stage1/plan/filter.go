@@ -13,14 +13,18 @@ import (
 )
 
 // lifecycle are the calls that a launcher needs between the moment the filter
-// is on and the program's own first instruction, and the calls without which
-// no program ends. A retain-set is joined with them, as the specification
-// allows.
+// is on and the program's own first instruction: without no-new-privileges it
+// must come before the capabilities are dropped, the ids set and the working
+// directory entered. And those without which no program ends. A retain-set is
+// joined with them, as the specification allows.
 var lifecycle = []string{
-	"brk", "clone", "close", "close_range", "epoll_ctl", "epoll_pwait", "execve", "exit", "exit_group",
-	"fcntl", "futex", "getpid", "getppid", "gettid", "madvise", "mmap", "mprotect", "munmap", "nanosleep",
-	"newfstatat", "openat", "prctl", "read", "restart_syscall", "rt_sigaction", "rt_sigprocmask",
-	"rt_sigreturn", "sched_yield", "sigaltstack", "sigreturn", "tgkill", "tkill", "write",
+	"brk", "capget", "capset", "chdir", "clone", "close", "close_range", "dup3", "epoll_create1", "epoll_ctl",
+	"epoll_pwait", "eventfd2", "execve", "exit", "exit_group", "faccessat", "faccessat2", "fchdir", "fchown",
+	"fcntl", "fstat", "fstatfs", "futex", "getcwd", "getdents64", "getegid", "geteuid", "getgid", "getpid",
+	"getppid", "gettid", "getuid", "lseek", "madvise", "mmap", "mprotect", "munmap", "nanosleep", "newfstatat",
+	"openat", "openat2", "prctl", "prlimit64", "pread64", "read", "readlinkat", "restart_syscall",
+	"rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sched_getaffinity", "sched_yield", "setgid", "setgroups",
+	"setresgid", "setresuid", "setuid", "sigaltstack", "sigreturn", "statx", "tgkill", "tkill", "umask", "write",
 }
 
 // The wildcards that mean this executor's own filter, and no filter.

@@ -50,7 +50,12 @@ func (p *Pod) prepare(app plan.App, rootfs string) (launch.App, error) {
 		return la, err
 	}
 	for _, f := range p.plan.Files {
-		if err := m.file(f); err != nil {
+		err := m.file(f)
+		if f.IfMissing && (errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR)) {
+			m.note("%s is left as the image has it: %v", f.Target, err)
+			continue // nobody asked for it
+		}
+		if err != nil {
 			return la, fmt.Errorf("%s: %w", f.Target, err)
 		}
 	}

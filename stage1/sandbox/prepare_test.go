@@ -305,3 +305,20 @@ func TestTopsMustBeFolders(t *testing.T) {
 		t.Errorf("without a /proc: %v", err)
 	}
 }
+
+func TestDefaultFilesNeverFailAPod(t *testing.T) {
+	files := func(ifMissing bool) plan.Pod {
+		return plan.Pod{Files: []plan.File{{Target: "/etc/hosts", Content: "x", IfMissing: ifMissing}}}
+	}
+	for _, entries := range [][]string{{"etc/hosts -> hosts"}, {"etc=file"}, {"etc/hosts -> /etc/passwd/x", "etc/passwd=x"}} {
+		f := newFixture(t)
+		la, err := f.prepare(files(true), plan.App{}, f.layer(entries...))
+		if err != nil || len(la.Notes) != 1 || !strings.Contains(la.Notes[0], "/etc/hosts is left as the image has it") {
+			t.Errorf("%q: %v, notes %q", entries, err, la.Notes)
+		}
+		f = newFixture(t)
+		if _, err := f.prepare(files(false), plan.App{}, f.layer(entries...)); err == nil || !strings.Contains(err.Error(), "/etc/hosts") {
+			t.Errorf("%q, asked for: %v", entries, err)
+		}
+	}
+}
