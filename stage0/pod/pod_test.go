@@ -481,6 +481,26 @@ func TestWaitPrepared(t *testing.T) {
 	}
 }
 
+// TestWaitInterrupted: a signal is no deadline, and is noticed at once.
+func TestWaitInterrupted(t *testing.T) {
+	p := newPods(t)
+	run, err := prepare(t, p).Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer run.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(20*time.Millisecond, cancel)
+	begin := time.Now()
+	_, err = p.WaitOver(ctx, run.UUID())
+	if !errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("wait: %v", err)
+	}
+	if took := time.Since(begin); took > 900*time.Millisecond {
+		t.Errorf("noticed after %s", took)
+	}
+}
+
 // TestCollectInherited: the supervisor's successor removes the pod whose lock
 // it was given.
 func TestCollectInherited(t *testing.T) {

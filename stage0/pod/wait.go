@@ -121,27 +121,39 @@ func (p Pods) waitMove(ctx context.Context, pod Pod) error {
 	return poll(ctx, fd, unix.POLLIN)
 }
 
-// poll waits for the descriptor. A lock that is released leaves no event, so a
-// wait is cut into seconds where the state is then read again.
+// poll waits for the descriptor or the end of ctx. A lock that is released
+// leaves no event, so a wait is cut into seconds where the state is then read
+// again.
 func poll(ctx context.Context, fd int, events int16) error {
-	wait := time.Second
-	if deadline, ok := ctx.Deadline(); ok {
-		wait = min(wait, time.Until(deadline))
+	end, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("wait for pod: %w", err)
 	}
-	if ctx.Err() != nil || wait <= 0 {
+	defer unix.Close(end)
+	wake := context.AfterFunc(ctx, func() {
+		// Wakes the poll; if that can't be, a second is soon over.
+		_, _ = unix.Write(end, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	})
+	fds := []unix.PollFd{{Fd: int32(fd), Events: events}, {Fd: int32(end), Events: unix.POLLIN}}
+	_, err = unix.Poll(fds, int(time.Second.Milliseconds()))
+	if !wake() {
+		// The function runs, or has run: its descriptor may only be closed
+		// when it is done, else it would write to another one of that number.
+		_, _ = unix.Read(end, make([]byte, 8))
 		return timedOut(ctx, nil)
 	}
-	fds := []unix.PollFd{{Fd: int32(fd), Events: events}}
-	// Rounded up: a wait of zero milliseconds would spin.
-	_, err := unix.Poll(fds, int(wait.Milliseconds())+1)
 	if err != nil && !errors.Is(err, unix.EINTR) {
 		return fmt.Errorf("wait for pod: %w", err)
 	}
 	return nil
 }
 
+// timedOut says why the wait is over: its time, or a signal.
 func timedOut(ctx context.Context, err error) error {
-	if ctx.Err() == nil && err != nil && !errs.Is(err, errs.Busy) {
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled):
+		return errs.Newf(errs.Unavailable, "interrupted while waiting: %w", ctx.Err())
+	case ctx.Err() == nil && err != nil && !errs.Is(err, errs.Busy):
 		return err
 	}
 	return errs.Newf(errs.Unavailable, "not over yet, the wait is: %w", context.DeadlineExceeded)
