@@ -151,6 +151,9 @@ func (a *app) run(ctx context.Context, la launch.App, stdin *os.File, tty *termi
 	var io *stdio
 	var err error
 	if tty != nil {
+		if err := tty.raw(); err != nil {
+			return nil, err
+		}
 		la.Stdio.TTY = true
 		la.Stdio.Width, la.Stdio.Height = tty.size()
 		io = &stdio{log: a.log}
@@ -164,6 +167,7 @@ func (a *app) run(ctx context.Context, la launch.App, stdin *os.File, tty *termi
 	io.started()
 	if err != nil {
 		io.finish()
+		tty.close()
 		return nil, err
 	}
 	if tty != nil {

@@ -38,6 +38,9 @@ func Enter(ctx context.Context, e abi.Enter, env Env) (int, error) {
 			return 0, err
 		}
 		defer tty.close()
+		if err := tty.raw(); err != nil {
+			return 0, err
+		}
 		x.Stdio = launch.Stdio{TTY: true}
 		x.Stdio.Width, x.Stdio.Height = tty.size()
 		if term := os.Getenv("TERM"); term != "" {

@@ -102,6 +102,7 @@ func (p *pod) run(in *inputs, err error, open func(plan.Pod, *records) (box, err
 	} else {
 		p.loop(lifecycle.Failed{Message: err.Error()})
 	}
+	p.tty.close() // what follows may be read by the user
 	p.tearDown()
 	p.flush()
 	switch {
@@ -306,7 +307,6 @@ func (p *pod) flush() {
 	p.errout.flush(ctx)
 	close(done)
 	wg.Wait()
-	p.tty.close()
 	p.out.close()
 	p.errout.close()
 }

@@ -13,8 +13,8 @@ import (
 // terminal is the user's terminal in raw mode, joined to an app's pty.
 type terminal struct {
 	in             *os.File
-	saved          *term.State
-	wake           [2]int // a pipe that ends the copying of input
+	saved          *term.State // nil until raw
+	wake           [2]int      // a pipe that ends the copying of input
 	left, restored sync.Once
 
 	mu     sync.Mutex
@@ -24,20 +24,23 @@ type terminal struct {
 // isTerminal says whether the file is one.
 func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
-// openTerminal takes the terminal over. Whatever happens, close must be called
-// before the process ends: the user's shell would be left in raw mode.
+// openTerminal prepares to take the terminal over.
 func openTerminal(in *os.File) (*terminal, error) {
 	t := &terminal{in: in, wake: [2]int{-1, -1}}
 	if err := unix.Pipe2(t.wake[:], unix.O_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("pipe: %w", err)
 	}
-	saved, err := term.MakeRaw(int(in.Fd()))
-	if err != nil {
-		_, _ = unix.Close(t.wake[0]), unix.Close(t.wake[1])
-		return nil, fmt.Errorf("terminal: raw mode: %w", err)
-	}
-	t.saved = saved
 	return t, nil
+}
+
+// raw hands all keys to the app, right before it starts, so that errors until
+// then are printed as usual. Whatever happens, close must be called before the
+// process ends: the user's shell would be left in raw mode.
+func (t *terminal) raw() (err error) {
+	if t.saved, err = term.MakeRaw(int(t.in.Fd())); err != nil {
+		return fmt.Errorf("terminal: raw mode: %w", err)
+	}
+	return nil
 }
 
 // size returns the terminal's size, zero if it has none.
@@ -128,6 +131,9 @@ func (t *terminal) close() {
 	}
 	t.leave()
 	t.restored.Do(func() {
+		if t.saved == nil {
+			return
+		}
 		// With an error the terminal is gone.
 		_ = term.Restore(int(t.in.Fd()), t.saved)
 	})

@@ -46,6 +46,12 @@ func TestTerminal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if now, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS); err != nil || *now != *before {
+		t.Errorf("changed too early: %+v, %v", now, err)
+	}
+	if err := term.raw(); err != nil {
+		t.Fatal(err)
+	}
 	if w, h := term.size(); w != 101 || h != 33 {
 		t.Errorf("size %dx%d", w, h)
 	}
@@ -114,7 +120,12 @@ func TestNoTerminal(t *testing.T) {
 	if isTerminal(r) {
 		t.Error("a pipe is taken for a terminal")
 	}
-	if _, err := openTerminal(r); err == nil {
+	term, err := openTerminal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := term.raw(); err == nil {
 		t.Error("a pipe was made raw")
 	}
+	term.close() // nothing to restore
 }
