@@ -3,6 +3,7 @@ package sandbox
 import (
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -278,4 +279,54 @@ func TestHostFacts(t *testing.T) {
 	if _, err := capMask("Name:\tx\n", "CapPrm:"); err == nil {
 		t.Error("no error without the line")
 	}
+}
+
+// Whatever symlinks an image has, a target is made inside, and it is where the
+// app will find it by that name.
+func FuzzEnsure(f *testing.F) {
+	f.Add("/a/b", "a -> /etc\nb -> ../../..")
+	f.Add("/a/../b/c", "a -> a\nb -> ../../../../outside")
+	f.Add("a/b/../../c", "a -> d/e/f\nd -> /\nc -> .")
+	f.Add("//./a//", "a -> /a/../b\nb -> ..")
+	f.Fuzz(func(t *testing.T, name, links string) {
+		if strings.Contains(name+links, "\x00") || len(name) > 200 || len(links) > 400 {
+			return
+		}
+		base := t.TempDir()
+		top := filepath.Join(base, "root")
+		if err := os.Mkdir(top, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.SplitSeq(links, "\n") {
+			from, to, ok := strings.Cut(line, " -> ")
+			if ok && from != "" && from != "." && from != ".." && !strings.Contains(from, "/") && to != "" {
+				_ = os.Symlink(to, filepath.Join(top, from))
+			}
+		}
+		r, err := openRoot(top)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.close()
+		fd, err := r.ensure(name, true, func(uint64) bool { return true })
+		if left, _ := os.ReadDir(base); len(left) != 1 {
+			t.Fatalf("HOST PATH WAS CHANGED: %v", left)
+		}
+		if err != nil {
+			return
+		}
+		defer unix.Close(fd)
+		want, err := r.place(fd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := r.open(path.Clean("/"+name), unix.O_PATH|unix.O_DIRECTORY)
+		if err != nil {
+			t.Fatalf("%q made at %s can't be opened: %v", name, want, err)
+		}
+		defer unix.Close(again)
+		if got, err := r.place(again); err != nil || got != want {
+			t.Errorf("%q made at %s, found at %s, %v", name, want, got, err)
+		}
+	})
 }
