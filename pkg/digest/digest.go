@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"crypto/sha512"
 	"encoding/hex"
+	"errors"
 	"hash"
 	"io"
 	"strings"
@@ -135,7 +136,7 @@ func (v *reader) Read(p []byte) (int, error) {
 		v.left -= int64(n)
 	}
 	v.h.Write(p[:n])
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		err = v.end()
 	}
 	v.err = err

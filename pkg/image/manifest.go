@@ -3,6 +3,7 @@ package image
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"path"
@@ -50,12 +51,12 @@ func Parse(data []byte) (*Manifest, error) {
 	var m Manifest
 	dec := json.NewDecoder(bytes.NewReader(data))
 	if err := dec.Decode(&m); err != nil {
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil, errs.Newf(errs.Corrupt, "image manifest: empty")
 		}
 		return nil, errs.Newf(errs.Corrupt, "image manifest: not valid JSON: %w", err)
 	}
-	if _, err := dec.Token(); err != io.EOF {
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return nil, errs.Newf(errs.Corrupt, "image manifest: more text after the manifest")
 	}
 	if err := m.Validate(); err != nil {

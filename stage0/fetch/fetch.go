@@ -5,8 +5,10 @@ package fetch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -95,7 +97,7 @@ func (im *importer) run() (rec image.Record, err error) {
 // may be a reference.
 func (im *importer) stat() (os.FileInfo, error) {
 	info, err := os.Stat(im.path)
-	if err == nil || !os.IsNotExist(err) {
+	if err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return info, err
 	}
 	for i := range len(im.path) {
@@ -134,7 +136,7 @@ type counter struct {
 func (c *counter) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
 	c.n += int64(n)
-	if c.n-c.told >= 1<<20 || err == io.EOF && c.told < c.n {
+	if c.n-c.told >= 1<<20 || errors.Is(err, io.EOF) && c.told < c.n {
 		c.told = c.n
 		c.report(c.n)
 	}
@@ -143,9 +145,9 @@ func (c *counter) Read(p []byte) (int, error) {
 
 func classify(err error) error {
 	switch {
-	case os.IsNotExist(err):
+	case errors.Is(err, fs.ErrNotExist):
 		return errs.WithClass(errs.NotFound, err)
-	case os.IsPermission(err):
+	case errors.Is(err, fs.ErrPermission):
 		return errs.WithClass(errs.Denied, err)
 	default:
 		return err

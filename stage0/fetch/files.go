@@ -67,7 +67,7 @@ func indexTar(file io.ReaderAt, size int64) (*tarFiles, error) {
 	f := &tarFiles{file: file, entries: map[string]member{}}
 	for {
 		h, err := t.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return f, nil
 		}
 		if err != nil {

@@ -188,16 +188,16 @@ func (l *ociImport) platform(list []descriptor) (descriptor, error) {
 func blobName(d digest.Digest) string { return "blobs/" + string(d.Alg) + "/" + d.Hex }
 
 // openBlob opens a blob; the reader fails if it is not what the descriptor says.
-func (l *ociImport) openBlob(desc descriptor) (io.ReadCloser, io.Reader, digest.Digest, error) {
+func (l *ociImport) openBlob(desc descriptor) (io.ReadCloser, io.Reader, error) {
 	d, err := digest.Parse(desc.Digest)
 	if err != nil {
-		return nil, nil, d, errs.WithClass(errs.Corrupt, err)
+		return nil, nil, errs.WithClass(errs.Corrupt, err)
 	}
 	f, _, err := l.files.open(blobName(d))
 	if err != nil {
-		return nil, nil, d, errs.Newf(errs.Corrupt, "blob %s: %w", d.OCI(), err)
+		return nil, nil, errs.Newf(errs.Corrupt, "blob %s: %w", d.OCI(), err)
 	}
-	return f, digest.Reader(f, d, desc.Size), d, nil
+	return f, digest.Reader(f, d, desc.Size), nil
 }
 
 // blob reads a small blob.
@@ -205,7 +205,7 @@ func (l *ociImport) blob(desc descriptor) ([]byte, error) {
 	if desc.Size > image.MaxManifest {
 		return nil, errs.Newf(errs.Corrupt, "blob %s: larger than %d bytes", desc.Digest, image.MaxManifest)
 	}
-	f, r, _, err := l.openBlob(desc)
+	f, r, err := l.openBlob(desc)
 	if err != nil {
 		return nil, err
 	}
@@ -251,7 +251,7 @@ func (l *ociImport) image(desc descriptor) (rec image.Record, err error) {
 		return rec, err
 	}
 	chain, err := l.layers(&rec, config.RootFS.DiffIDs, func(i int, want digest.Digest) (tree.Layer, string, error) {
-		f, r, _, err := l.openBlob(m.Layers[i])
+		f, r, err := l.openBlob(m.Layers[i])
 		if err != nil {
 			return tree.Layer{}, "", err
 		}

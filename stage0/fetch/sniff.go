@@ -56,12 +56,13 @@ func detect(head []byte) compression {
 func decompress(r io.Reader) (io.ReadCloser, compression, error) {
 	in := bufio.NewReaderSize(r, 256<<10)
 	head, err := in.Peek(6)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, plain, err
 	}
 	c := detect(head)
 	out := &unpacked{kind: c, r: in}
 	switch c {
+	case plain:
 	case gzipped:
 		z, err := gzip.NewReader(in)
 		if err != nil {
@@ -98,8 +99,8 @@ type members struct {
 func (m *members) Read(p []byte) (int, error) {
 	for {
 		n, err := m.zip.Read(p)
-		if err != io.EOF || n > 0 {
-			if err == io.EOF {
+		if !errors.Is(err, io.EOF) || n > 0 {
+			if errors.Is(err, io.EOF) {
 				err = nil // told again
 			}
 			return n, err
@@ -119,7 +120,7 @@ func (m *members) Read(p []byte) (int, error) {
 }
 
 func ignoreEOF(err error) error {
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return nil
 	}
 	return err
@@ -152,7 +153,7 @@ func (u *unpacked) Close() error {
 func (u *unpacked) wrap(err error) error {
 	var structural bzip2.StructuralError
 	switch {
-	case err == nil || err == io.EOF || u.kind == plain:
+	case err == nil || errors.Is(err, io.EOF) || u.kind == plain:
 		return err
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return errs.Newf(errs.Corrupt, "truncated %s stream", u.kind)

@@ -169,7 +169,7 @@ func (s *Store) references() (layers, blobs map[string]bool, err error) {
 	layers, blobs = map[string]bool{}, map[string]bool{}
 	images, err := s.Images()
 	if err != nil {
-		return nil, nil, errs.WithHint(err, "nothing is collected before the record is readable, or removed with \"rkt image rm\"")
+		return nil, nil, errs.WithHint(err, "no layer is collected before that record is readable, or moved away")
 	}
 	for _, rec := range images {
 		for _, key := range layersOf(rec) {

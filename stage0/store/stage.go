@@ -28,7 +28,8 @@ const holdDeadline = time.Minute
 // Hold keeps out Collect and RemoveImage until it is closed: what was found in
 // the store stays there. Keep it from resolve until the record that names what
 // was found (a pod's refs.json, a staging entry's refs.json) exists, and no
-// longer. Any number may hold at once.
+// longer. Any number may hold at once, but nobody twice: a
+// collector that waits in between would wait for the first, and the second for it.
 func (s *Store) Hold(ctx context.Context) (*lock.Lock, error) { return s.acquire(ctx, lock.Shared) }
 
 // exclude keeps out all who Hold.
@@ -89,7 +90,7 @@ func (s *Store) newEntry(what string) (*Staging, error) {
 		return nil, fmt.Errorf("stage: %w", err)
 	}
 	// A default ACL of the data folder would get into everything below.
-	if err := unix.Removexattr(g.dir, "system.posix_acl_default"); err != nil && err != unix.ENODATA && err != unix.ENOTSUP {
+	if err := unix.Removexattr(g.dir, "system.posix_acl_default"); err != nil && !errors.Is(err, unix.ENODATA) && !errors.Is(err, unix.ENOTSUP) {
 		return nil, fmt.Errorf("stage: %w", err)
 	}
 	l, err := lock.TryExclusive(filepath.Join(g.dir, "lock"))

@@ -175,7 +175,7 @@ func (s *Store) ensureFile(name, text string) error {
 		return err
 	}
 	err = unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), unix.AT_FDCWD, target, unix.AT_SYMLINK_FOLLOW)
-	if err != nil && err != unix.EEXIST {
+	if err != nil && !errors.Is(err, unix.EEXIST) {
 		return &os.LinkError{Op: "link", New: target, Err: err}
 	}
 	return atomicfile.SyncDir(s.path())

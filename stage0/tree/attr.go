@@ -77,7 +77,7 @@ func listXattrs(p string, list func(string, []byte) (int, error)) ([]string, err
 		}
 		buf := make([]byte, size)
 		n, err := list(p, buf)
-		if err == unix.ERANGE {
+		if errors.Is(err, unix.ERANGE) {
 			continue // it grew
 		}
 		if err != nil {

@@ -1,6 +1,7 @@
 package tree
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -71,7 +72,7 @@ func copyContent(from *root, name string, pfd int, base string, size int64) erro
 func copyData(dst, src *os.File, size int64) error {
 	for at := int64(0); at < size; {
 		start, err := unix.Seek(int(src.Fd()), at, unix.SEEK_DATA)
-		if err == unix.ENXIO {
+		if errors.Is(err, unix.ENXIO) {
 			break // a hole up to the end
 		}
 		if err != nil {
@@ -137,7 +138,7 @@ func getXattr(p, name string) ([]byte, error) {
 		}
 		buf := make([]byte, size)
 		n, err := unix.Lgetxattr(p, name, buf)
-		if err == unix.ERANGE {
+		if errors.Is(err, unix.ERANGE) {
 			continue // it grew
 		}
 		return buf[:max(n, 0)], err

@@ -2,6 +2,7 @@ package tree
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -89,7 +90,7 @@ func (d *deriver) keep(name string) error {
 			continue
 		}
 		st, err := lstat(d.from.fd, name[:i])
-		if err == unix.ENOENT || err == nil && !isDir(st) {
+		if errors.Is(err, unix.ENOENT) || err == nil && !isDir(st) {
 			return nil
 		}
 		if err != nil {
@@ -97,7 +98,7 @@ func (d *deriver) keep(name string) error {
 		}
 	}
 	st, err := d.from.stat(name)
-	if err == unix.ENOENT {
+	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}
 	if err != nil {

@@ -110,7 +110,7 @@ func (u *unpacker) file(name string, h *tar.Header) error {
 	}
 	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	fd, err := unix.Openat(pfd, base, flags, 0o600)
-	if err == unix.EEXIST {
+	if errors.Is(err, unix.EEXIST) {
 		if err := u.remove(pfd, base); err != nil {
 			return err
 		}
@@ -190,7 +190,7 @@ func (u *unpacker) copySparse(f *os.File, h *tar.Header) error {
 				}
 			}
 			at += int64(n)
-			if err == io.EOF || err == io.ErrUnexpectedEOF && at == h.Size {
+			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) && at == h.Size {
 				return f.Truncate(at)
 			}
 			if err != nil {
@@ -287,7 +287,7 @@ func (u *unpacker) hardLink(name string, h *tar.Header) error {
 		st, err = lstat(tfd, tbase)
 	}
 	switch {
-	case err == unix.ENOENT:
+	case errors.Is(err, unix.ENOENT):
 		return u.linkBelow(pfd, base, target)
 	case err != nil:
 		return fmt.Errorf("link to %q: %w", h.Linkname, err)

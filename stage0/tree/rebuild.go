@@ -139,7 +139,7 @@ func (u *unpacker) tryRebuild(got digest.Digest) error {
 func (u *unpacker) implicitDirs() error {
 	for real := range u.implicit {
 		st, err := u.root.stat(real)
-		if errors.Is(err, fs.ErrNotExist) || err == unix.ENOTDIR || err == nil && !isDir(st) {
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || err == nil && !isDir(st) {
 			continue // another entry took its place
 		}
 		if err != nil {
@@ -161,7 +161,7 @@ func (u *unpacker) implicitDirs() error {
 func (u *unpacker) dirEnds() error {
 	for _, d := range u.dirs {
 		st, err := u.root.stat(d.name)
-		if errors.Is(err, fs.ErrNotExist) || err == unix.ENOTDIR || err == nil && st.Ino != d.ino {
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || err == nil && st.Ino != d.ino {
 			continue
 		}
 		if err != nil {

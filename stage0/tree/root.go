@@ -59,7 +59,7 @@ func (r *root) openDir(name string) (int, error) {
 	for {
 		fd, err := unix.Openat2(r.fd, name, &how)
 		// EAGAIN: a rename somewhere on the host raced with a ".." of a symlink.
-		if err != unix.EAGAIN && err != unix.EINTR {
+		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR) {
 			return fd, err
 		}
 	}

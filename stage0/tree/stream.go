@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/crc64"
 	"io"
@@ -120,7 +121,7 @@ func readSplit(path string, fn func(storage.Entry) error) error {
 	for pos := 0; ; pos++ {
 		var e storage.Entry
 		err := dec.Decode(&e)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil || e.Position != pos {
@@ -174,7 +175,7 @@ func (t *recorder) drain(w *splitWriter) (int64, error) {
 		if terr := take(buf[:n]); terr != nil {
 			return 0, terr
 		}
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return zeros, nil
 		}
 		if err != nil {

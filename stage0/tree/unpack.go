@@ -149,7 +149,7 @@ func (u *unpacker) entries() error {
 			return err
 		}
 		h, err := u.tar.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
@@ -319,7 +319,7 @@ func checkHeader(h *tar.Header) error {
 // entry for it so far.
 func (u *unpacker) parent(name string) (int, string, error) {
 	fd, base, err := u.root.at(name)
-	if err == unix.ENOENT || err == unix.ENOTDIR {
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
 		if err := u.makeParents(path.Dir(name)); err != nil {
 			return -1, base, err
 		}
@@ -344,7 +344,7 @@ func (u *unpacker) makeParents(dir string) error {
 			_ = unix.Close(fd)
 			continue
 		}
-		if err != unix.ENOENT && err != unix.ENOTDIR {
+		if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) {
 			return fmt.Errorf("parent folder %q: %w", prefix, err)
 		}
 		pfd, base, err := u.root.at(prefix)

@@ -1,6 +1,7 @@
 package tree
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"strings"
@@ -39,7 +40,7 @@ func (u *unpacker) whiteout(name string) error {
 	}
 	st, err := lstat(pfd, target)
 	switch {
-	case err == unix.ENOENT:
+	case errors.Is(err, unix.ENOENT):
 		if err := fault.Step("tree.whiteout"); err != nil {
 			return err
 		}
@@ -94,7 +95,7 @@ func (u *unpacker) markOpaque(pfd int, base, real string) error {
 func (u *unpacker) sweepOpaque() error {
 	for real := range u.opaque {
 		dir, err := u.root.open(real, unix.O_RDONLY|unix.O_DIRECTORY)
-		if err == unix.ENOENT || err == unix.ENOTDIR || err == unix.ELOOP {
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
 			continue // another entry took its place
 		}
 		if err != nil {
