@@ -224,7 +224,7 @@ func TestSameTreeAsUmoci(t *testing.T) {
 		"whiteout of nothing": {base,
 			{at(images.Dir("new", 0o755), 5), images.Whiteout("new/nothing"), file("new/x")}},
 		"layer twice": {base, {file("tmp/x")}, base},
-		"many":        many(base, 60),
+		"many":        many(base, 126),
 	} {
 		t.Run(name, func(t *testing.T) {
 			var tars [][]byte

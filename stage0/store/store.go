@@ -106,7 +106,11 @@ func OpenExisting(data string) (*Store, error) {
 		return s, nil
 	}
 	for _, f := range folders(data) {
-		if err := f.check(); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		err := f.check()
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+			continue // who needs it will say so
+		}
+		if err != nil {
 			return nil, openError(data, err)
 		}
 	}
