@@ -202,26 +202,25 @@ func (p Pods) leaveRun(ctx context.Context, pod Pod) error {
 	return atomicfile.Rename("pod.exited", string(pod.Dir), next, atomicfile.Renamed)
 }
 
+// killProcesses returns when no process of the pod is left.
 func (p Pods) killProcesses(ctx context.Context, dir poddir.Dir) error {
-	rec, err := p.Cgroup(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
 	if inside(dir.UUID()) {
 		return errs.Newf(errs.Internal, "this process is in the pod's cgroup")
 	}
-	if alive, err := cgroup.Populated(rec); err != nil || !alive {
-		return err
-	}
-	if err := cgroup.Kill(rec); err != nil {
-		return err
-	}
 	ctx, cancel := context.WithTimeout(ctx, emptyDeadline)
 	defer cancel()
-	return cgroup.WaitEmpty(ctx, rec)
+	rec, err := p.Cgroup(dir)
+	var populated bool
+	if err == nil {
+		populated, err = cgroup.Populated(rec)
+	}
+	if populated {
+		err = cgroup.Kill(rec)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return p.waitGone(ctx, dir)
 }
 
 // inside says whether this process is in the pod's cgroup, where it would kill

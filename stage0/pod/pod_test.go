@@ -418,6 +418,46 @@ func TestExiting(t *testing.T) {
 	}
 }
 
+// TestDying: a pod whose init is still there, in no cgroup any more, is not
+// over yet, and collecting waits for it.
+func TestDying(t *testing.T) {
+	p := newPods(t)
+	run, err := prepare(t, p).Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	uuid := run.UUID()
+	cmd := exec.Command("sleep", "1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	id, err := proc.Of(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := atomicfile.WriteJSON(run.Dir().Supervisor(), poddir.Supervisor{PodInit: id}, 0o600, atomicfile.Renamed); err != nil {
+		t.Fatal(err)
+	}
+	if err := run.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p.mustBe(t, uuid, Exiting)
+	collected := make(chan error, 1)
+	go func() { collected <- p.Collect(t.Context(), uuid) }()
+	select {
+	case err := <-collected:
+		t.Fatalf("collected too early: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // it was killed
+	if err := <-collected; err != nil {
+		t.Error(err)
+	}
+}
+
 // TestDamagedCgroup: a record that is damaged or names another pod's cgroup
 // kills nothing of others, and keeps nobody from seeing and removing the pod.
 func TestDamagedCgroup(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/rkt-pods/rkt/pkg/atomicfile"
@@ -13,6 +14,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/lock"
 	"github.com/rkt-pods/rkt/pkg/poddir"
+	"github.com/rkt-pods/rkt/pkg/proc"
 )
 
 // Pods are the pods of one data folder.
@@ -160,11 +162,8 @@ func (p Pods) look(f poddir.Folder, uuid string) (pod Pod, ok bool, err error) {
 	}
 	populated := false
 	if f == poddir.Run && !locked {
-		rec, err := p.Cgroup(dir)
-		if err == nil {
-			populated, err = cgroup.Populated(rec)
-		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) && exists(string(dir)) {
+		populated, err = p.alive(dir)
+		if err != nil && exists(string(dir)) {
 			return pod, false, fmt.Errorf("pod %s: %w", uuid, err)
 		}
 	}
@@ -192,6 +191,34 @@ func (p Pods) Cgroup(dir poddir.Dir) (poddir.Cgroup, error) {
 		return rec, fmt.Errorf("cgroup record of pod %s is damaged: %w", dir.UUID(), err)
 	}
 	return rec, nil
+}
+
+// alive says whether a process of the pod is left.
+func (p Pods) alive(dir poddir.Dir) (bool, error) {
+	rec, err := p.Cgroup(dir)
+	if err == nil {
+		var populated bool
+		if populated, err = cgroup.Populated(rec); populated {
+			return true, nil
+		}
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	return len(dying(dir)) > 0, nil
+}
+
+// dying lists the supervisor and the pod's init as long as they are there: the
+// kernel takes a process out of its cgroup some time before it is gone, and
+// pod init spends that time waiting for all others of its namespace. This
+// process is none of them, even if it was the supervisor before an exec.
+func dying(dir poddir.Dir) []proc.ID {
+	var sup poddir.Supervisor
+	// Without a readable record there is nobody to name.
+	_ = atomicfile.ReadJSON(dir.Supervisor(), &sup)
+	return slices.DeleteFunc([]proc.ID{sup.ID, sup.PodInit}, func(id proc.ID) bool {
+		return id.PID == 0 || id.PID == os.Getpid() || !id.Alive()
+	})
 }
 
 // owns says whether all cgroups of the record are this pod's by their names.

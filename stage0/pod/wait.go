@@ -12,6 +12,7 @@ import (
 
 	"github.com/rkt-pods/rkt/pkg/cgroup"
 	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/poddir"
 )
 
 // WaitOver returns the pod once none of its processes is left, or an error of
@@ -54,14 +55,7 @@ func (p Pods) waitStep(ctx context.Context, pod Pod) error {
 	case Running:
 		return p.waitSupervisor(ctx, pod)
 	case Exiting:
-		rec, err := p.Cgroup(pod.Dir)
-		if err != nil {
-			return err
-		}
-		if err := cgroup.WaitEmpty(ctx, rec); err != nil {
-			return timedOut(ctx, err)
-		}
-		return nil
+		return p.waitGone(ctx, pod.Dir)
 	case Embryo, Preparing, AbortedPrepare, Prepared, Exited, ExitedDeleting, ExitedGarbage, Deleting, Garbage:
 	}
 	return p.waitMove(ctx, pod)
@@ -89,6 +83,34 @@ func (p Pods) waitSupervisor(ctx context.Context, pod Pod) error {
 	// The lock is held by nobody who can be named: a supervisor that ended
 	// this moment, or one that inherited the lock and has not said so yet.
 	return p.waitMove(ctx, pod)
+}
+
+// waitGone waits for the pod's processes to be gone, whoever ends them.
+func (p Pods) waitGone(ctx context.Context, dir poddir.Dir) error {
+	rec, err := p.Cgroup(dir)
+	if err == nil {
+		err = cgroup.WaitEmpty(ctx, rec)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return timedOut(ctx, err)
+	}
+	for _, id := range dying(dir) {
+		fd, err := id.Open()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		for err == nil && id.Alive() {
+			err = poll(ctx, fd, unix.POLLIN)
+		}
+		_ = unix.Close(fd) // nothing was written
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // waitMove waits for the pod to leave its folder, or for a file in it to
