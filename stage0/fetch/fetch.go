@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/image"
 	"github.com/rkt-pods/rkt/stage0/store"
@@ -37,7 +39,7 @@ func File(ctx context.Context, st *store.Store, path string, policy trust.Policy
 	im := &importer{ctx: ctx, store: st, path: path, policy: policy, progress: progress}
 	rec, err := im.run()
 	if err != nil {
-		return image.Record{}, fmt.Errorf("fetch %s: %w", path, err)
+		return image.Record{}, fmt.Errorf("fetch %s: %w", path, noSpace(err))
 	}
 	return rec, nil
 }
@@ -141,6 +143,13 @@ func (c *counter) Read(p []byte) (int, error) {
 		c.report(c.n)
 	}
 	return n, err
+}
+
+func noSpace(err error) error {
+	if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
+		return err
+	}
+	return errs.WithHint(errs.WithClass(errs.Unavailable, err), "\"rkt image rm\" and \"rkt gc\" make room in the data folder")
 }
 
 func classify(err error) error {
