@@ -243,7 +243,10 @@ func setlkw(ctx context.Context, f *os.File, k kind) error {
 		}
 		return err
 	case <-ctx.Done():
-		go func() { <-done; _ = f.Close() }()
+		go func() {
+			_ = <-done // whether it came or not, nobody wants the lock any more
+			_ = f.Close()
+		}()
 		return ctx.Err()
 	}
 }

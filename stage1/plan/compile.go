@@ -53,10 +53,7 @@ func Compile(in Input) (Pod, error) {
 	if pod.Files, err = files(in, pod); err != nil {
 		return Pod{}, err
 	}
-	podNotes, err := podIsolators(in.Pod.Isolators)
-	if err != nil {
-		return Pod{}, err
-	}
+	podNotes := podIsolators(in.Pod.Isolators)
 	set, err := newVolumeSet(in.Pod.Volumes)
 	if err != nil {
 		return Pod{}, err

@@ -65,12 +65,12 @@ func isolate(app *App, in Input, list []appc.Isolator) error {
 }
 
 // podIsolators bound all apps; none of the specification's is enforced yet.
-func podIsolators(list []appc.Isolator) ([]string, error) {
+func podIsolators(list []appc.Isolator) []string {
 	var notes []string
 	for _, iso := range list {
 		notes = append(notes, ignored(iso.Name)+" for the pod")
 	}
-	return notes, nil
+	return notes
 }
 
 func ignored(name string) string {
