@@ -244,8 +244,8 @@ func setlkw(ctx context.Context, f *os.File, k kind) error {
 		return err
 	case <-ctx.Done():
 		go func() {
-			_ = <-done // whether it came or not, nobody wants the lock any more
-			_ = f.Close()
+			// Whether it came or not, nobody wants the lock any more.
+			_ = errors.Join(<-done, f.Close())
 		}()
 		return ctx.Err()
 	}
