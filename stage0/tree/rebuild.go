@@ -145,7 +145,10 @@ func (u *unpacker) implicitDirs() error {
 		if err != nil {
 			return err
 		}
-		u.meta.Implicit = append(u.meta.Implicit, layer.Path(real))
+		// A folder in the place of a removed one owes that one nothing.
+		if !u.replaced[real] {
+			u.meta.Implicit = append(u.meta.Implicit, layer.Path(real))
+		}
 		u.dirs = append(u.dirs, dirEnd{name: real, ino: st.Ino})
 	}
 	slices.Sort(u.meta.Implicit)

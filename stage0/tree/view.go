@@ -42,13 +42,13 @@ const (
 )
 
 // look asks one layer for a name. cut says that lower layers don't count for
-// it: the name or a parent is opaque.
+// it: a parent is opaque, or it is a file.
 func (l *viewLayer) look(name string) (f found, cut bool, err error) {
+	if name == "." {
+		return l.folder("."), false, nil
+	}
 	if cut, err = l.opaque("."); err != nil {
 		return absent, false, err
-	}
-	if name == "." {
-		return l.folder("."), cut, nil
 	}
 	for end := 0; end < len(name); {
 		if i := strings.IndexByte(name[end+1:], '/'); i >= 0 {
@@ -65,12 +65,13 @@ func (l *viewLayer) look(name string) (f found, cut bool, err error) {
 			return absent, cut, nil
 		case err != nil:
 			return absent, false, fmt.Errorf("%q: %w", prefix, err)
-		case isDir(st):
+		case isDir(st) && end < len(name):
 			o, err := l.opaque(prefix)
 			if err != nil {
 				return absent, false, err
 			}
 			cut = cut || o
+		case isDir(st):
 		case end == len(name) && !isWhiteout(st):
 			return other, true, nil
 		default:
@@ -92,7 +93,7 @@ func (l *viewLayer) folder(name string) found {
 }
 
 // defines returns the layer whose folder name the merged folder should look
-// like, and the topmost that has it, whose it does look like. top is -1 if the
+// like, be one above it opaque or not, and the topmost that has it, whose it does look like. top is -1 if the
 // merged name is no folder. Both are the same if there is nothing to put right.
 func (v *view) defines(name string) (top, def int, err error) {
 	top = -1
@@ -138,6 +139,12 @@ func (v *view) alone(i int, name string) (bool, error) {
 		isFolder := f == folderE || f == folderI
 		if j == i && !isFolder || j < i && isFolder {
 			return false, nil
+		}
+		if j == i && !cut {
+			cut, err = v.layers[j].opaque(name)
+		}
+		if err != nil {
+			return false, err
 		}
 		if cut {
 			break

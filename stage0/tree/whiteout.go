@@ -80,13 +80,14 @@ func (u *unpacker) opaqueParent(dir string) error {
 	return setOpaque(pfd)
 }
 
+// markOpaque is for a folder that a whiteout names too: it is a new one.
 func (u *unpacker) markOpaque(pfd int, base, real string) error {
 	fd, err := unix.Openat(pfd, base, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	u.opaque[real] = true
+	u.opaque[real], u.replaced[real] = true, true
 	return setOpaque(fd)
 }
 
