@@ -99,7 +99,7 @@ func viewOfSummary(s poddir.Summary) view {
 		switch {
 		case s.Supervisor.Alive():
 			v.state, v.pid, v.exit = pod.Running, s.Supervisor.PID, nil
-		case populated(s.Cgroup):
+		case s.Supervisor.PodInit.Alive(), populated(s.Cgroup):
 			v.state, v.reason = pod.Exiting, "the supervisor is gone, processes of the pod are still ending"
 		case v.exit == nil:
 			v.exit = &poddir.Exit{Code: pod.AbortedCode, Cause: poddir.CauseAborted, Derived: true, FinishedAt: time.Now().UTC()}
