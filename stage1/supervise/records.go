@@ -13,6 +13,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/atomicfile"
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/fault"
+	"github.com/rkt-pods/rkt/pkg/image"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/pkg/podspec"
 )
@@ -70,7 +71,7 @@ func newRecords(dir poddir.Dir, runDir string, in *inputs) *records {
 	for _, app := range in.manifest.Apps {
 		img := in.images[app.Name]
 		r.status[app.Name] = &poddir.Status{App: app.Name, State: poddir.Waiting}
-		r.summary.Apps = append(r.summary.Apps, poddir.SummaryApp{Name: app.Name, ImageID: img.ID, ImageName: img.Name})
+		r.summary.Apps = append(r.summary.Apps, poddir.SummaryApp{Name: app.Name, ImageID: img.ID, ImageName: image.Reference(img.Name, img.Labels)})
 	}
 	return r
 }
