@@ -23,7 +23,7 @@ import (
 // describe says in a line for each file below root all that an image decides.
 func describe(root string) (map[string]string, error) {
 	out := map[string]string{}
-	first := map[uint64]string{}
+	links := map[uint64][]string{}
 	err := filepath.WalkDir(root, func(p string, _ fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -54,14 +54,19 @@ func describe(root string) (map[string]string, error) {
 			line += fmt.Sprintf(" %x", st.Rdev)
 		}
 		if st.Mode&unix.S_IFMT != unix.S_IFDIR && st.Nlink > 1 {
-			if _, ok := first[st.Ino]; !ok {
-				first[st.Ino] = name
-			}
-			line += " = " + first[st.Ino]
+			links[st.Ino] = append(links[st.Ino], name)
 		}
 		out[name] = line + attributes(p)
 		return nil
 	})
+	// The count of a file's names also counts those that upper layers hide.
+	for _, names := range links {
+		for _, name := range names {
+			if len(names) > 1 {
+				out[name] += " = " + names[0]
+			}
+		}
+	}
 	return out, err
 }
 

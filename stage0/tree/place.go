@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -322,7 +323,14 @@ func (u *unpacker) linkBelow(pfd int, base, target string) error {
 	if err := u.remove(pfd, base); err != nil {
 		return err
 	}
-	u.meta.HardLinks = append(u.meta.HardLinks, layer.HardLink{Path: layer.Path(real), Target: layer.Path(target)})
+	link := layer.HardLink{Path: layer.Path(real), Target: layer.Path(target)}
+	for _, l := range slices.Backward(u.meta.HardLinks) {
+		if l.Path == link.Target {
+			link.Target = l.Target // a link to a link that is not here either
+			break
+		}
+	}
+	u.meta.HardLinks = append(u.meta.HardLinks, link)
 	return nil
 }
 
