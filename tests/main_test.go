@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -58,7 +59,7 @@ func run(m *testing.M) (code int, err error) {
 	if err != nil {
 		return 1, err
 	}
-	if left := hostcheck.Left(before, after); len(left) > 0 {
+	if left := hostcheck.Left(before, after, usedStores()); len(left) > 0 {
 		return 1, fmt.Errorf("the tests left this on the host:\n  %s", strings.Join(left, "\n  "))
 	}
 	return code, nil
@@ -101,6 +102,18 @@ func makeImages() error {
 	return nil
 }
 
+// stores are the ids of all stores that tests have made.
+var stores sync.Map
+
+func usedStores() []string {
+	var ids []string
+	stores.Range(func(id, _ any) bool {
+		ids = append(ids, id.(string))
+		return true
+	})
+	return ids
+}
+
 // host is a data folder of its own and the programs that use it.
 type host struct {
 	t   testing.TB
@@ -135,10 +148,14 @@ func leftovers(data string) error {
 	left = append(left, staged...)
 	if id, err := os.ReadFile(filepath.Join(data, "store", "id")); err == nil {
 		store := strings.TrimSpace(string(id))
-		groups, _ := filepath.Glob("/sys/fs/cgroup/*/rkt-" + store)
-		top, _ := filepath.Glob("/sys/fs/cgroup/rkt-" + store)
+		stores.Store(store, true)
+		// At the root of a hierarchy, or in a unit's delegated folder.
+		for _, depth := range []string{"", "*/", "*/*/"} {
+			groups, _ := filepath.Glob("/sys/fs/cgroup/" + depth + "rkt-" + store)
+			left = append(left, groups...)
+		}
 		runs, _ := filepath.Glob("/run/rkt/" + store + "/*")
-		left = append(append(append(left, groups...), top...), runs...)
+		left = append(left, runs...)
 		_ = os.Remove("/run/rkt/" + store)
 	}
 	if len(left) > 0 {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -28,11 +29,17 @@ func Take(bin string) (Snapshot, error) {
 	return s, nil
 }
 
-// Left lists what is in after and not in before, sorted.
-func Left(before, after Snapshot) []string {
+// ofStore finds the store id in a thing's name.
+var ofStore = regexp.MustCompile(`(?:/run/rkt/|/rkt-)([0-9a-f]{16})\b`)
+
+// Left lists what is in after and not in before, sorted. What carries the id of
+// a store that is none of these belongs to somebody else's pods, who may start
+// and end some meanwhile.
+func Left(before, after Snapshot, stores []string) []string {
 	var left []string
 	for line := range after {
-		if !before[line] {
+		store := ofStore.FindStringSubmatch(line)
+		if !before[line] && (store == nil || slices.Contains(stores, store[1])) {
 			left = append(left, line)
 		}
 	}
@@ -101,8 +108,7 @@ func rules(s Snapshot, _ string) error {
 	return nil
 }
 
-// processes finds the programs under test, pod inits out of a memory file, and
-// whatever runs in a pod's cgroup.
+// processes finds the programs under test and whatever runs in a pod's cgroup.
 func processes(s Snapshot, bin string) error {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -115,9 +121,9 @@ func processes(s Snapshot, bin string) error {
 			continue // not a process, a kernel thread, or gone
 		}
 		group, _ := os.ReadFile(filepath.Join(dir, "cgroup"))
-		ours := filepath.Dir(exe) == bin || strings.Contains(exe, "podinit") || strings.Contains(string(group), "/rkt-")
-		if ours {
-			s["process "+e.Name()+" "+exe] = true
+		pod := ofStore.FindString(string(group))
+		if filepath.Dir(exe) == bin || pod != "" {
+			s["process "+e.Name()+" "+exe+" "+pod] = true
 		}
 	}
 	return nil
