@@ -66,7 +66,7 @@ test: all
 lint:
 	@test -z "$$(gofmt -l cmd pkg stage0 stage1 tests)" || { echo "gofmt -w these:"; gofmt -l cmd pkg stage0 stage1 tests; exit 1; }
 	go vet -tags '$(TAGS)' ./...
-	shellcheck dist/host-setup tests/check tests/demo .ci/run
+	shellcheck dist/host-setup tests/check tests/demo tests/vm/vm-run .ci/run
 	tests/lint
 
 # Writes the command pages, the man pages and the completions anew.

@@ -3,6 +3,7 @@ package tests
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -19,7 +20,7 @@ func outcomes() []outcome {
 	for _, code := range []int{0, 1, 125, 126, 127, 254, 255} {
 		all = append(all, outcome{fmt.Sprint(code), app{script: fmt.Sprintf("exit %d", code)}, code})
 	}
-	return append(all,
+	all = append(all,
 		outcome{"SIGKILL", app{script: "kill -KILL $$"}, 137},
 		outcome{"SIGSEGV", app{script: "kill -SEGV $$"}, 139},
 		outcome{"missing", app{flags: []string{"--exec=/bin/nosuch"}}, 127},
@@ -27,6 +28,11 @@ func outcomes() []outcome {
 		outcome{"not-executable", app{flags: []string{"--exec=/etc/passwd"}}, 126},
 		outcome{"folder", app{flags: []string{"--exec=/etc"}}, 126},
 	)
+	if testing.Short() { // one of each kind
+		few := []string{"0", "1", "SIGKILL", "missing"}
+		all = slices.DeleteFunc(all, func(o outcome) bool { return !slices.Contains(few, o.name) })
+	}
+	return all
 }
 
 // TestExitCodes: rkt run's code, the status text and its JSON agree, for one

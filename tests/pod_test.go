@@ -158,9 +158,11 @@ func (p *pod) running() status {
 }
 
 // until waits for something that gives no event to this process. It looks
-// often and gives up late, so a slow machine only makes it slow.
+// often, but ever less so as not to slow down what it waits for, and gives up
+// late, so a slow machine only makes it slow.
 func until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
+	pause := 10 * time.Millisecond
 	for end := time.Now().Add(deadline); ; {
 		if ok() {
 			return
@@ -168,6 +170,7 @@ func until(t testing.TB, what string, ok func() bool) {
 		if time.Now().After(end) {
 			t.Fatalf("waited in vain until %s", what)
 		}
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(pause)
+		pause = min(pause*3/2, 300*time.Millisecond)
 	}
 }

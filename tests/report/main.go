@@ -71,6 +71,8 @@ func report(path, expected string) (bool, error) {
 		case e.Action == "skip" && e.Test != "" && !slices.Contains(skips, key):
 			ok = false
 			fmt.Printf("unexpected skip: %s\n%s", key, strings.Join(output[key], ""))
+		case e.Action == "skip" && e.Test != "":
+			fmt.Printf("skip %s\n%s", key, strings.Join(output[key], ""))
 		}
 		delete(output, key)
 	}
