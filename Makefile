@@ -78,6 +78,18 @@ docs:
 fuzz:
 	tests/fuzz $(FUZZTIME)
 
+# Measures rkt beside the peers that the host has: BENCH chooses cases by a
+# regular expression, ROUNDS says how often, WRITE=1 renews the figures in
+# Documentation/performance.md.
+BENCH  ?=
+ROUNDS ?= 10
+WRITE  ?=
+
+.PHONY: bench
+bench: host all
+	@dist/host-setup bench
+	go run ./tests/bench -only '$(BENCH)' -rounds $(ROUNDS) $(if $(WRITE),-write)
+
 .PHONY: clean
 clean:
 	rm -rf bin
