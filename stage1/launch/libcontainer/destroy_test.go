@@ -146,6 +146,10 @@ func TestOOM(t *testing.T) {
 		for _, f := range []string{"memory.limit_in_bytes", "memory.max"} {
 			dir := filepath.Join(path, "apps/web")
 			p.must(os.MkdirAll(dir, 0o755))
+			// cgroup2 has the controller only where every folder above passes it on.
+			for _, above := range []string{"../..", "..", ".", "apps"} {
+				_ = os.WriteFile(filepath.Join(path, above, "cgroup.subtree_control"), []byte("+memory"), 0)
+			}
 			if _, err := os.Stat(filepath.Join(dir, f)); err == nil {
 				memory, file = dir, f
 			}

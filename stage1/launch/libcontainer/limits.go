@@ -82,6 +82,18 @@ var rlimitNumbers = map[string]int{
 	"RLIMIT_STACK":      unix.RLIMIT_STACK,
 }
 
+// nrOpen is the number of open files that no process can be allowed to exceed.
+func nrOpen() uint64 {
+	data, err := os.ReadFile("/proc/sys/fs/nr_open")
+	if err == nil {
+		var n uint64
+		if n, err = strconv.ParseUint(strings.TrimSpace(string(data)), 10, 64); err == nil {
+			return n
+		}
+	}
+	return unix.RLIM_INFINITY // then the kernel says it
+}
+
 func rlimits(list []specs.POSIXRlimit) ([]configs.Rlimit, error) {
 	if len(list) == 0 {
 		return nil, nil
@@ -102,6 +114,9 @@ func rlimits(list []specs.POSIXRlimit) ([]configs.Rlimit, error) {
 		}
 		if l.Hard > own.Max && !exceed {
 			return nil, errs.Newf(errs.Unsupported, "limit %s: %d is above rkt's own %d, which takes CAP_SYS_RESOURCE", l.Type, l.Hard, own.Max)
+		}
+		if most := nrOpen(); n == unix.RLIMIT_NOFILE && l.Hard > most {
+			return nil, errs.Newf(errs.Unsupported, "limit %s: %d is above this host's %d (fs.nr_open)", l.Type, l.Hard, most)
 		}
 		if l.Soft > l.Hard {
 			return nil, errs.Newf(errs.Usage, "limit %s: soft limit %d is above the hard limit %d", l.Type, l.Soft, l.Hard)

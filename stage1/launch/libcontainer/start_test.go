@@ -108,6 +108,10 @@ func TestBeyond(t *testing.T) {
 	p.must(err)
 	var nofile unix.Rlimit
 	p.must(unix.Getrlimit(unix.RLIMIT_NOFILE, &nofile))
+	// Room for one more, also where the limit was the highest there can be.
+	nofile.Max--
+	nofile.Cur = min(nofile.Cur, nofile.Max)
+	p.must(unix.Setrlimit(unix.RLIMIT_NOFILE, &nofile))
 	adj, err := oomScoreAdjOf("self")
 	p.must(err)
 	adj--
@@ -116,7 +120,7 @@ func TestBeyond(t *testing.T) {
 		text   string
 	}{
 		"limit": {func(a *launch.App) {
-			a.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: 10, Hard: nofile.Max + 1}}
+			a.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: 1000, Hard: nofile.Max + 1}}
 		}, "set up app web: limit RLIMIT_NOFILE: "},
 		"oom":        {func(a *launch.App) { a.OOMScoreAdj = &adj }, "set up app web: oom_score_adj: "},
 		"capability": {func(a *launch.App) { a.Capabilities = []string{"CAP_SYS_RESOURCE"} }, "set up app web: capability CAP_SYS_RESOURCE: "},
@@ -130,6 +134,11 @@ func TestBeyond(t *testing.T) {
 		if !exceed && (!errs.Is(err, errs.Unsupported) || !strings.HasPrefix(err.Error(), c.text)) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	app := p.app("/bin/true")
+	app.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: 1000, Hard: nrOpen() + 1}}
+	if _, err := p.run(app); !errs.Is(err, errs.Unsupported) || !strings.HasPrefix(err.Error(), "set up app web: limit RLIMIT_NOFILE: ") {
+		t.Errorf("more than any process may: %v", err)
 	}
 }
 
