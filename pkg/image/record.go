@@ -34,6 +34,15 @@ type Record struct {
 	ImportedAt time.Time   `json:"importedAt"`
 	Size       int64       `json:"size"` // bytes of the image's layers, unpacked
 	Depends    []string    `json:"depends,omitempty"`
+	Kept       *Kept       `json:"kept,omitempty"`
+}
+
+// Kept is what of an OCI layout is kept as it came, so that its export is the
+// same byte by byte. All are names of blobs.
+type Kept struct {
+	Blobs  []string `json:"blobs"`           // the layers' blobs, packed or not, in the manifest's order
+	Layout string   `json:"layout"`          // the file oci-layout
+	Index  string   `json:"index,omitempty"` // the file index.json, if it lists this image only
 }
 
 // Trust says why the image was accepted.

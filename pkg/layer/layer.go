@@ -83,7 +83,8 @@ type Meta struct {
 	HardLinks []HardLink `json:"hardLinks,omitempty"` // those whose target the layer lacks: they are not in fs
 	Residue   []Residue  `json:"residue,omitempty"`   // what residue.zst holds, in its order
 	Dropped   []Dropped  `json:"dropped,omitempty"`   // extended attributes that were not written
-	Chain     []string   `json:"chain,omitempty"`     // of a fix-up layer
+	Chain     []string   `json:"chain,omitempty"`     // of a fix-up layer: the image's layers as given, one that comes twice included
+	Tree      string     `json:"tree,omitempty"`      // of a fix-up or derived layer: the digest of all that is in fs
 	From      string     `json:"from,omitempty"`      // of a derived layer
 	Whitelist [][]string `json:"whitelist,omitempty"` // of a derived layer
 }

@@ -9,30 +9,22 @@ import (
 	"github.com/rkt-pods/rkt/pkg/digest"
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/image"
+	"github.com/rkt-pods/rkt/stage0/oci"
 	"github.com/rkt-pods/rkt/stage0/tree"
 )
 
-const dockerFile = "manifest.json"
-
-// saved is one image of what `docker save` writes.
-type saved struct {
-	Config   string
-	RepoTags []string
-	Layers   []string
-}
-
 // docker imports from a docker archive; ok is false if it is none.
 func (im *importer) docker(f files) (rec image.Record, ok bool, err error) {
-	raw, err := readSmall(f, dockerFile)
+	raw, err := readSmall(f, oci.DockerFile)
 	if missing(err) {
 		return rec, false, nil
 	}
 	if err != nil {
 		return rec, true, err
 	}
-	var list []saved
+	var list []oci.Saved
 	if err := json.Unmarshal(raw, &list); err != nil {
-		return rec, true, errs.Newf(errs.Corrupt, "%s: not valid JSON: %w", dockerFile, err)
+		return rec, true, errs.Newf(errs.Corrupt, "%s: not valid JSON: %w", oci.DockerFile, err)
 	}
 	s, err := im.chooseSaved(list)
 	if err != nil {
@@ -42,7 +34,7 @@ func (im *importer) docker(f files) (rec image.Record, ok bool, err error) {
 	return rec, true, err
 }
 
-func (im *importer) chooseSaved(list []saved) (saved, error) {
+func (im *importer) chooseSaved(list []oci.Saved) (oci.Saved, error) {
 	var tags []string
 	for _, s := range list {
 		tags = append(tags, s.RepoTags...)
@@ -52,17 +44,17 @@ func (im *importer) chooseSaved(list []saved) (saved, error) {
 	}
 	switch {
 	case len(list) == 0:
-		return saved{}, errs.Newf(errs.Corrupt, "no image in the archive")
+		return oci.Saved{}, errs.Newf(errs.Corrupt, "no image in the archive")
 	case im.ref != "":
-		return saved{}, errs.WithHint(errs.Newf(errs.NotFound, "no image %q in the archive", im.ref), "there are: %s", strings.Join(tags, ", "))
+		return oci.Saved{}, errs.WithHint(errs.Newf(errs.NotFound, "no image %q in the archive", im.ref), "there are: %s", strings.Join(tags, ", "))
 	case len(list) > 1:
-		return saved{}, errs.WithHint(errs.Newf(errs.Usage, "%d images in the archive", len(list)),
+		return oci.Saved{}, errs.WithHint(errs.Newf(errs.Usage, "%d images in the archive", len(list)),
 			"say which one as %s:REFERENCE, with one of: %s", im.path, strings.Join(tags, ", "))
 	}
 	return list[0], nil
 }
 
-func (im *importer) savedImage(f files, s saved) (rec image.Record, err error) {
+func (im *importer) savedImage(f files, s oci.Saved) (rec image.Record, err error) {
 	raw, err := readSmall(f, path.Clean(s.Config))
 	if err != nil {
 		return rec, errs.Newf(errs.Corrupt, "image config: %w", err)
@@ -77,7 +69,7 @@ func (im *importer) savedImage(f files, s saved) (rec image.Record, err error) {
 		return rec, err
 	}
 	if len(s.Layers) != len(config.RootFS.DiffIDs) {
-		return rec, errs.Newf(errs.Corrupt, "%s: %d layers, but the config has %d diff ids", dockerFile, len(s.Layers), len(config.RootFS.DiffIDs))
+		return rec, errs.Newf(errs.Corrupt, "%s: %d layers, but the config has %d diff ids", oci.DockerFile, len(s.Layers), len(config.RootFS.DiffIDs))
 	}
 	rec = image.Record{ID: digest.ImageID(digest.Of(digest.SHA512, raw)), Labels: config.Labels()}
 	im.name(&rec, s.RepoTags)

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/stage0/oci"
 	"github.com/rkt-pods/rkt/tests/images"
 )
 
@@ -197,7 +198,7 @@ func TestDockerArchiveWithLinks(t *testing.T) {
 	img := images.Image{Name: "example.com/x:1", Layers: [][]byte{oneLayer(), oneLayer()}}
 	files := images.Docker(img)
 	// Old versions of docker save write a layer that comes twice as a symlink.
-	var list []saved
+	var list []oci.Saved
 	if err := json.Unmarshal(files["manifest.json"], &list); err != nil {
 		t.Fatal(err)
 	}

@@ -29,19 +29,40 @@ type Event struct {
 	Total  int64  // 0: unknown
 }
 
-// File imports the image that the file or folder at path holds; PATH:REFERENCE
-// says which one, where a layout or an archive has several. progress may be nil. The image is in the store when there is no error, and nothing of it
-// otherwise.
+// Options are how an image is imported.
+type Options struct {
+	Policy    trust.Policy
+	Progress  func(Event) // may be nil
+	KeepBlobs bool        // keep the layers of an OCI layout as they came too, for an export that is the same byte by byte
+}
+
+// File is Import with no more than a policy. progress may be nil.
 func File(ctx context.Context, st *store.Store, path string, policy trust.Policy, progress func(Event)) (image.Record, error) {
-	if progress == nil {
-		progress = func(Event) {}
+	return Import(ctx, st, path, Options{Policy: policy, Progress: progress})
+}
+
+// Import imports the image that the file or folder at path holds; PATH:REFERENCE
+// says which one, where a layout or an archive has several. The image is in the
+// store when there is no error, and nothing of it otherwise.
+func Import(ctx context.Context, st *store.Store, path string, opt Options) (image.Record, error) {
+	im := &importer{ctx: ctx, store: st, path: path, policy: opt.Policy, progress: opt.Progress, keep: opt.KeepBlobs}
+	if im.progress == nil {
+		im.progress = func(Event) {}
 	}
-	im := &importer{ctx: ctx, store: st, path: path, policy: policy, progress: progress}
 	rec, err := im.run()
 	if err != nil {
-		return image.Record{}, fmt.Errorf("fetch %s: %w", path, noSpace(err))
+		return image.Record{}, fmt.Errorf("image %s: %w", path, noSpace(unnamed(err, im.path)))
 	}
 	return rec, nil
+}
+
+// unnamed takes the path out of an error that says it once more.
+func unnamed(err error, path string) error {
+	pe, ok := errors.AsType[*fs.PathError](err)
+	if !ok || pe.Path != path {
+		return err
+	}
+	return errs.WithClass(errs.ClassOf(err), pe.Err)
 }
 
 // importer is one import on its way.
@@ -52,6 +73,7 @@ type importer struct {
 	ref      string // of several images in one file, the one that is meant
 	policy   trust.Policy
 	progress func(Event)
+	keep     bool
 
 	staging *store.Staging
 	file    *os.File

@@ -14,6 +14,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/image"
 	"github.com/rkt-pods/rkt/pkg/layer"
+	"github.com/rkt-pods/rkt/stage0/oci"
 	"github.com/rkt-pods/rkt/stage0/tree"
 )
 
@@ -22,26 +23,29 @@ const maxIndexDepth = 4
 
 // layout imports from an OCI image layout; ok is false if there is none.
 func (im *importer) layout(f files) (rec image.Record, ok bool, err error) {
-	raw, err := readSmall(f, layoutFile)
+	raw, err := readSmall(f, oci.LayoutFile)
 	if missing(err) {
 		return rec, false, nil
 	}
 	if err != nil {
 		return rec, true, err
 	}
-	var version layoutVersion
+	var version oci.Layout
 	if err := json.Unmarshal(raw, &version); err != nil || !strings.HasPrefix(version.Version, "1.") {
-		return rec, true, errs.Newf(errs.Unsupported, "%s: not a layout of version 1", layoutFile)
+		return rec, true, errs.Newf(errs.Unsupported, "%s: not a layout of version 1", oci.LayoutFile)
 	}
-	raw, err = readSmall(f, indexFile)
+	l := &ociImport{importer: im, files: f, rawLayout: raw}
+	l.rawIndex, err = readSmall(f, oci.IndexFile)
 	if missing(err) {
 		return rec, false, nil
 	}
 	if err != nil {
 		return rec, true, err
 	}
-	l := &ociImport{importer: im, files: f}
-	desc, err := l.choose(raw)
+	if err := json.Unmarshal(l.rawIndex, &l.index); err != nil {
+		return rec, true, errs.Newf(errs.Corrupt, "%s: not valid JSON: %w", oci.IndexFile, err)
+	}
+	desc, err := l.choose()
 	if err != nil {
 		return rec, true, err
 	}
@@ -52,23 +56,22 @@ func (im *importer) layout(f files) (rec image.Record, ok bool, err error) {
 // ociImport imports one image of a layout.
 type ociImport struct {
 	*importer
-	files files
+	files     files
+	rawLayout []byte
+	rawIndex  []byte
+	index     oci.Index
 }
 
 // choose finds the one image that is meant: by the reference if one was given,
 // else the only one there is.
-func (l *ociImport) choose(raw []byte) (descriptor, error) {
-	var idx index
-	if err := json.Unmarshal(raw, &idx); err != nil {
-		return descriptor{}, errs.Newf(errs.Corrupt, "%s: not valid JSON: %w", indexFile, err)
-	}
-	var images []descriptor
-	for _, d := range idx.Manifests {
+func (l *ociImport) choose() (oci.Descriptor, error) {
+	var images []oci.Descriptor
+	for _, d := range l.index.Manifests {
 		if isImage(d) && (l.ref == "" || slices.Contains(refNames(d), l.ref)) && !slices.ContainsFunc(images, sameDigest(d)) {
 			images = append(images, d)
 		}
 	}
-	if l.ref == "" && len(images) > 1 && unnamed(images) {
+	if l.ref == "" && len(images) > 1 && nameless(images) {
 		// A multi-platform index that was written out as the layout's own.
 		return l.platform(images)
 	}
@@ -77,23 +80,23 @@ func (l *ociImport) choose(raw []byte) (descriptor, error) {
 		return l.resolve(images[0], 0)
 	case 0:
 		if l.ref != "" {
-			return descriptor{}, l.whichRef(idx.Manifests, errs.Newf(errs.NotFound, "no image %q in the layout", l.ref))
+			return oci.Descriptor{}, l.whichRef(l.index.Manifests, errs.Newf(errs.NotFound, "no image %q in the layout", l.ref))
 		}
-		return descriptor{}, errs.Newf(errs.Corrupt, "no image in the layout")
+		return oci.Descriptor{}, errs.Newf(errs.Corrupt, "no image in the layout")
 	default:
-		return descriptor{}, l.whichRef(images, errs.Newf(errs.Usage, "%d images in the layout", len(images)))
+		return oci.Descriptor{}, l.whichRef(images, errs.Newf(errs.Usage, "%d images in the layout", len(images)))
 	}
 }
 
-func sameDigest(d descriptor) func(descriptor) bool {
-	return func(o descriptor) bool { return o.Digest == d.Digest && slices.Equal(refNames(o), refNames(d)) }
+func sameDigest(d oci.Descriptor) func(oci.Descriptor) bool {
+	return func(o oci.Descriptor) bool { return o.Digest == d.Digest && slices.Equal(refNames(o), refNames(d)) }
 }
 
-func unnamed(list []descriptor) bool {
-	return !slices.ContainsFunc(list, func(d descriptor) bool { return len(refNames(d)) > 0 || d.Platform == nil })
+func nameless(list []oci.Descriptor) bool {
+	return !slices.ContainsFunc(list, func(d oci.Descriptor) bool { return len(refNames(d)) > 0 || d.Platform == nil })
 }
 
-func (l *ociImport) whichRef(list []descriptor, err error) error {
+func (l *ociImport) whichRef(list []oci.Descriptor, err error) error {
 	var names []string
 	for _, d := range list {
 		if isImage(d) {
@@ -107,9 +110,9 @@ func (l *ociImport) whichRef(list []descriptor, err error) error {
 }
 
 // refNames are the names that the layout has for an image, the fullest first.
-func refNames(d descriptor) []string {
+func refNames(d oci.Descriptor) []string {
 	var names []string
-	for _, key := range []string{annFullName, annRefName} {
+	for _, key := range []string{oci.AnnFullName, oci.AnnRefName} {
 		if n := d.Annotations[key]; n != "" && !slices.Contains(names, n) {
 			names = append(names, n)
 		}
@@ -119,12 +122,12 @@ func refNames(d descriptor) []string {
 
 // isImage says whether the descriptor may lead to an image, as opposed to an
 // attestation or another artifact.
-func isImage(d descriptor) bool {
+func isImage(d oci.Descriptor) bool {
 	if d.Annotations["vnd.docker.reference.type"] != "" || d.Platform != nil && d.Platform.OS == "unknown" {
 		return false
 	}
 	switch d.MediaType {
-	case ociManifest, ociIndex, dockerManifest, dockerList:
+	case oci.MediaManifest, oci.MediaIndex, oci.MediaDockerManifest, oci.MediaDockerList:
 		return d.ArtifactType == ""
 	default:
 		return false
@@ -132,8 +135,8 @@ func isImage(d descriptor) bool {
 }
 
 // resolve follows indexes to the manifest for this host.
-func (l *ociImport) resolve(d descriptor, depth int) (descriptor, error) {
-	if d.MediaType == ociManifest || d.MediaType == dockerManifest {
+func (l *ociImport) resolve(d oci.Descriptor, depth int) (oci.Descriptor, error) {
+	if d.MediaType == oci.MediaManifest || d.MediaType == oci.MediaDockerManifest {
 		return d, nil
 	}
 	if depth >= maxIndexDepth {
@@ -143,11 +146,11 @@ func (l *ociImport) resolve(d descriptor, depth int) (descriptor, error) {
 	if err != nil {
 		return d, err
 	}
-	var idx index
+	var idx oci.Index
 	if err := json.Unmarshal(raw, &idx); err != nil {
 		return d, errs.Newf(errs.Corrupt, "index %s: not valid JSON: %w", d.Digest, err)
 	}
-	m, err := l.platform(slices.DeleteFunc(idx.Manifests, func(d descriptor) bool { return !isImage(d) }))
+	m, err := l.platform(slices.DeleteFunc(idx.Manifests, func(d oci.Descriptor) bool { return !isImage(d) }))
 	if err != nil {
 		return d, err
 	}
@@ -156,14 +159,14 @@ func (l *ociImport) resolve(d descriptor, depth int) (descriptor, error) {
 		m.Annotations = map[string]string{}
 	}
 	// The name stands at the index.
-	for _, key := range []string{annFullName, annRefName} {
+	for _, key := range []string{oci.AnnFullName, oci.AnnRefName} {
 		m.Annotations[key] = cmp.Or(d.Annotations[key], m.Annotations[key])
 	}
 	return m, err
 }
 
 // platform picks the manifest for this host.
-func (l *ociImport) platform(list []descriptor) (descriptor, error) {
+func (l *ociImport) platform(list []oci.Descriptor) (oci.Descriptor, error) {
 	var have []string
 	for _, d := range list {
 		if d.Platform == nil {
@@ -182,18 +185,16 @@ func (l *ociImport) platform(list []descriptor) (descriptor, error) {
 	if len(have) > 0 {
 		err = errs.WithHint(err, "there are images for %s", strings.Join(have, ", "))
 	}
-	return descriptor{}, err
+	return oci.Descriptor{}, err
 }
 
-func blobName(d digest.Digest) string { return "blobs/" + string(d.Alg) + "/" + d.Hex }
-
 // openBlob opens a blob; the reader fails if it is not what the descriptor says.
-func (l *ociImport) openBlob(desc descriptor) (io.ReadCloser, io.Reader, error) {
+func (l *ociImport) openBlob(desc oci.Descriptor) (io.ReadCloser, io.Reader, error) {
 	d, err := digest.Parse(desc.Digest)
 	if err != nil {
 		return nil, nil, errs.WithClass(errs.Corrupt, err)
 	}
-	f, _, err := l.files.open(blobName(d))
+	f, _, err := l.files.open(oci.BlobName(d))
 	if err != nil {
 		return nil, nil, errs.Newf(errs.Corrupt, "blob %s: %w", d.OCI(), err)
 	}
@@ -201,7 +202,7 @@ func (l *ociImport) openBlob(desc descriptor) (io.ReadCloser, io.Reader, error) 
 }
 
 // blob reads a small blob.
-func (l *ociImport) blob(desc descriptor) ([]byte, error) {
+func (l *ociImport) blob(desc oci.Descriptor) ([]byte, error) {
 	if desc.Size > image.MaxManifest {
 		return nil, errs.Newf(errs.Corrupt, "blob %s: larger than %d bytes", desc.Digest, image.MaxManifest)
 	}
@@ -214,12 +215,12 @@ func (l *ociImport) blob(desc descriptor) ([]byte, error) {
 }
 
 // image imports the image of one manifest.
-func (l *ociImport) image(desc descriptor) (rec image.Record, err error) {
+func (l *ociImport) image(desc oci.Descriptor) (rec image.Record, err error) {
 	raw, err := l.blob(desc)
 	if err != nil {
 		return rec, err
 	}
-	var m manifest
+	var m oci.Manifest
 	if err := json.Unmarshal(raw, &m); err != nil {
 		return rec, errs.Newf(errs.Corrupt, "manifest %s: not valid JSON: %w", desc.Digest, err)
 	}
@@ -239,15 +240,26 @@ func (l *ociImport) image(desc descriptor) (rec image.Record, err error) {
 			return rec, errs.Newf(errs.Unsupported, "layer %s: media type %q", d.Digest, d.MediaType)
 		}
 	}
-	rec = image.Record{ID: digest.ImageID(digest.Of(digest.SHA512, raw)), Labels: config.Labels()}
+	own, ownAlg, err := l.original(desc, &m)
+	if err != nil {
+		return rec, err
+	}
+	exported := own != nil
+	if !exported {
+		own, ownAlg = raw, desc.Alg()
+	}
+	rec = image.Record{ID: digest.ImageID(digest.Of(digest.SHA512, own)), Labels: config.Labels()}
 	l.name(&rec, refNames(desc))
 	if err := l.begin(&rec, config); err != nil {
 		return rec, err
 	}
-	if rec.Manifest, err = l.staging.AddBlob(desc.alg(), raw); err != nil {
+	if rec.Manifest, err = l.staging.AddBlob(ownAlg, own); err != nil {
 		return rec, err
 	}
-	if rec.Config, err = l.staging.AddBlob(m.Config.alg(), rawConfig); err != nil {
+	if rec.Signatures, err = l.signatures(desc); err != nil {
+		return rec, err
+	}
+	if rec.Config, err = l.staging.AddBlob(m.Config.Alg(), rawConfig); err != nil {
 		return rec, err
 	}
 	chain, err := l.layers(&rec, config.RootFS.DiffIDs, func(i int, want digest.Digest) (tree.Layer, string, error) {
@@ -260,6 +272,11 @@ func (l *ociImport) image(desc descriptor) (rec image.Record, err error) {
 	})
 	if err != nil {
 		return rec, err
+	}
+	if l.keep && !exported {
+		if rec.Kept, err = l.keepBlobs(desc, &m); err != nil {
+			return rec, err
+		}
 	}
 	return l.commit(rec, chain)
 }

@@ -85,7 +85,7 @@ func (s *Store) Collect(ctx context.Context, held HeldFunc) (done Garbage, err e
 // takeOut runs with the store's lock. It locks stale entries and moves
 // unreferenced layers and blobs into an entry of their own.
 func (s *Store) takeOut(held HeldFunc) (stale []*Staging, trash *Staging, done Garbage, err error) {
-	if err := s.sweepNames(); err != nil {
+	if err := s.sweep(); err != nil {
 		return nil, nil, done, err
 	}
 	stale, err = s.lockStale()
@@ -169,7 +169,8 @@ func (s *Store) references() (layers, blobs map[string]bool, err error) {
 	layers, blobs = map[string]bool{}, map[string]bool{}
 	images, err := s.Images()
 	if err != nil {
-		return nil, nil, errs.WithHint(err, "no layer is collected before that record is readable, or moved away")
+		return nil, nil, errs.WithHint(fmt.Errorf("no layer is collected while a record can't be read: %w", err),
+			"\"rkt image rm ID\" removes a damaged record too")
 	}
 	for _, rec := range images {
 		for _, key := range layersOf(rec) {
@@ -194,6 +195,9 @@ func (s *Store) references() (layers, blobs map[string]bool, err error) {
 		}
 		for _, key := range refs.Layers {
 			layers[key] = true
+		}
+		for _, name := range refs.Blobs {
+			blobs[name] = true
 		}
 	}
 	return layers, blobs, nil
@@ -238,9 +242,15 @@ func (s *Store) lockStale() ([]*Staging, error) {
 	return stale, nil
 }
 
-// RemoveImage removes the image's names and record; its layers go with the
-// next Collect. It refuses, with class Busy, an image that a pod holds.
+// RemoveImage removes the image's names and record, readable or not; its layers
+// go with the next Collect. It refuses, with class Busy, an image that a pod
+// holds or that is pinned.
 func (s *Store) RemoveImage(ctx context.Context, id string, held HeldFunc) error {
+	return s.removeImage(ctx, id, held, func() error { return nil })
+}
+
+// removeImage asks allowed with the store's lock held.
+func (s *Store) removeImage(ctx context.Context, id string, held HeldFunc, allowed func() error) error {
 	if !digest.IsImageID(id) {
 		return errs.Newf(errs.Usage, "image %q: not a full image ID", id)
 	}
@@ -260,6 +270,12 @@ func (s *Store) RemoveImage(ctx context.Context, id string, held HeldFunc) error
 	}
 	if _, err := os.Lstat(s.imagePath(id)); errors.Is(err, fs.ErrNotExist) {
 		return errs.Newf(errs.NotFound, "image %s: not in the store", short)
+	}
+	if _, pinned := s.Pinned(id); pinned {
+		return errs.WithHint(errs.Newf(errs.Busy, "image %s: is pinned", short), "\"rkt image unpin %s\" lets it go", short)
+	}
+	if err := allowed(); err != nil {
+		return err
 	}
 	if err := fault.Step("store.name.remove"); err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -61,7 +62,7 @@ func (s *Store) Image(id string) (image.Record, error) {
 	case errors.Is(err, fs.ErrPermission):
 		return rec, errs.WithHint(errs.Newf(errs.Denied, "image record: %w", err), "run rkt as root")
 	case err != nil:
-		return rec, errs.Newf(errs.Corrupt, "image record: %w", err)
+		return rec, errs.WithHint(errs.Newf(errs.Corrupt, "image record: %w", err), "\"rkt image rm %s\" removes it", digest.ShortID(id, 12))
 	case rec.ID != id:
 		return rec, errs.Newf(errs.Corrupt, "image record: %s: is of image %q", s.imagePath(id), rec.ID)
 	case rec.Version > recordVersion:
@@ -140,27 +141,37 @@ func (s *Store) ByName(name string, labels appc.Labels) (image.Record, error) {
 }
 
 func (s *Store) byPrefix(arg string) (image.Record, error) {
-	prefix, err := digest.ImageIDPrefix(arg)
+	id, err := s.ExpandID(arg)
 	if err != nil {
 		return image.Record{}, err
 	}
+	return s.Image(id)
+}
+
+// ExpandID returns the one id of an image that begins with arg. The image's
+// record may be damaged.
+func (s *Store) ExpandID(arg string) (string, error) {
+	prefix, err := digest.ImageIDPrefix(arg)
+	if err != nil {
+		return "", err
+	}
 	ids, err := s.imageIDs()
 	if err != nil {
-		return image.Record{}, err
+		return "", err
 	}
 	ids = slices.DeleteFunc(ids, func(id string) bool { return !strings.HasPrefix(id, prefix) })
 	switch len(ids) {
 	case 0:
-		return image.Record{}, errs.WithHint(errs.Newf(errs.NotFound, "no image IDs found: %q", arg), "\"rkt image list\" shows what is there")
+		return "", errs.WithHint(errs.Newf(errs.NotFound, "no image IDs found: %q", arg), "\"rkt image list\" shows what is there")
 	case 1:
-		return s.Image(ids[0])
+		return ids[0], nil
 	}
 	var short []string
 	for _, id := range ids[:min(len(ids), 4)] {
 		short = append(short, digest.ShortID(id, 12))
 	}
 	err = errs.Newf(errs.Usage, "ambiguous image ID: %q", arg)
-	return image.Record{}, errs.WithHint(err, "it begins the ids of %d images, such as %s", len(ids), strings.Join(short, ", "))
+	return "", errs.WithHint(err, "it begins the ids of %d images, such as %s", len(ids), strings.Join(short, ", "))
 }
 
 func (s *Store) byDigest(arg string, d digest.Digest) (image.Record, error) {
@@ -244,6 +255,28 @@ func (s *Store) Blob(name string) ([]byte, error) {
 	return data, nil
 }
 
+// OpenBlob opens a blob of any size. The reader gives an error of class Corrupt
+// instead of io.EOF if the content is another.
+func (s *Store) OpenBlob(name string) (io.ReadCloser, int64, error) {
+	d, err := digest.Parse(name)
+	if err != nil {
+		return nil, 0, errs.WithClass(errs.Corrupt, fmt.Errorf("blob: %w", err))
+	}
+	f, err := os.Open(s.blobPath(d))
+	if err != nil {
+		return nil, 0, errs.Newf(errs.Corrupt, "blob: %w", err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		_ = f.Close() // read only
+		return nil, 0, fmt.Errorf("blob: %w", err)
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{digest.Reader(f, d, info.Size()), f}, info.Size(), nil
+}
+
 // LayerDir is the absolute path of a layer's folder, whether it is there or not.
 func (s *Store) LayerDir(key string) string { return s.path("layers", key) }
 
@@ -302,6 +335,7 @@ func (s *Store) LastUsed(rec image.Record) time.Time {
 
 func (s *Store) imagePath(id string) string { return s.path("images", id+".json") }
 func (s *Store) usedPath(id string) string  { return s.path("images", id+".used") }
+func (s *Store) pinPath(id string) string   { return s.path("images", id+".pin") }
 
 func (s *Store) blobPath(d digest.Digest) string {
 	return s.path("blobs", string(d.Alg), d.Hex)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rkt-pods/rkt/pkg/atomicfile"
+	"github.com/rkt-pods/rkt/pkg/digest"
 	"github.com/rkt-pods/rkt/pkg/errs"
 )
 
@@ -70,20 +71,36 @@ func (s *Store) dropNames(id string) error {
 	return nil
 }
 
-// sweepNames removes what a killed writer left. Names are written by holders of
-// the store's lock only, so that with the exclusive one nobody is at it.
-func (s *Store) sweepNames() error {
-	entries, err := os.ReadDir(s.path("names"))
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), ".tmp-") {
-			continue
+// sweep removes what killed writers left: names and pins are written by holders
+// of the store's lock only, so that with the exclusive one nobody is at it. It
+// also removes what lies beside a record that is gone.
+func (s *Store) sweep() error {
+	for _, dir := range []string{"names", "images"} {
+		entries, err := os.ReadDir(s.path(dir))
+		if err != nil {
+			return err
 		}
-		if err := os.Remove(s.path("names", e.Name())); err != nil {
-			return fmt.Errorf("remove left-over: %w", err)
+		for _, e := range entries {
+			if !strings.HasPrefix(e.Name(), ".tmp-") && (dir != "images" || !s.orphaned(e.Name())) {
+				continue
+			}
+			if err := os.Remove(s.path(dir, e.Name())); err != nil {
+				return fmt.Errorf("remove left-over: %w", err)
+			}
 		}
 	}
 	return nil
+}
+
+// orphaned says whether the file lies beside the record of an image that is gone.
+func (s *Store) orphaned(file string) bool {
+	id, ok := strings.CutSuffix(file, ".used")
+	if !ok {
+		id, ok = strings.CutSuffix(file, ".pin")
+	}
+	if !ok || !digest.IsImageID(id) {
+		return false
+	}
+	_, err := os.Lstat(s.imagePath(id))
+	return errors.Is(err, fs.ErrNotExist)
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -65,9 +66,10 @@ type Staging struct {
 }
 
 // staged is refs.json of a staging entry: the layers of the store that the
-// image to come is made of. Collect counts them as needed.
+// image to come is made of, or what is read of one. Collect counts it as needed.
 type staged struct {
 	Layers []string `json:"layers"`
+	Blobs  []string `json:"blobs,omitempty"`
 }
 
 // Stage makes an empty staging entry, which the caller closes.
@@ -163,7 +165,32 @@ func (g *Staging) AddBlob(alg digest.Alg, data []byte) (string, error) {
 	if err := atomicfile.Write(filepath.Join(g.dir, "blob-"+d.String()), data, 0o600, atomicfile.Renamed); err != nil {
 		return "", fmt.Errorf("stage blob: %w", err)
 	}
-	g.blobs = append(g.blobs, d)
+	if !slices.Contains(g.blobs, d) {
+		g.blobs = append(g.blobs, d)
+	}
+	return d.String(), nil
+}
+
+// AddBlobFrom puts a blob of any size beside the layers. r is read to its end
+// and has to be what d says.
+func (g *Staging) AddBlobFrom(d digest.Digest, r io.Reader) (string, error) {
+	if err := fault.Step("store.blob.write"); err != nil {
+		return "", err
+	}
+	f, err := os.OpenFile(filepath.Join(g.dir, "blob-"+d.String()), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return "", fmt.Errorf("stage blob: %w", err)
+	}
+	_, err = io.Copy(f, digest.Reader(r, d, -1))
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return "", fmt.Errorf("stage blob: %w", err)
+	}
+	if !slices.Contains(g.blobs, d) {
+		g.blobs = append(g.blobs, d)
+	}
 	return d.String(), nil
 }
 
@@ -187,6 +214,29 @@ func (g *Staging) Need(ctx context.Context, keys []string) (missing []string, er
 		}
 	}
 	return missing, nil
+}
+
+// Protect makes an entry that keeps all parts of the image in the store while it
+// is open, whatever becomes of the image. The error is of class NotFound if the
+// image is gone already.
+func (s *Store) Protect(ctx context.Context, rec image.Record) (*Staging, error) {
+	hold, err := s.Hold(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer hold.Close()
+	if _, err := os.Lstat(s.imagePath(rec.ID)); errors.Is(err, fs.ErrNotExist) {
+		return nil, errs.Newf(errs.NotFound, "image %s: not in the store", digest.ShortID(rec.ID, 12))
+	}
+	g, err := s.newEntry("read")
+	if err != nil {
+		return nil, err
+	}
+	refs := staged{Layers: layersOf(rec), Blobs: blobsOf(rec)}
+	if err := atomicfile.WriteJSON(g.refs(), refs, 0o600, atomicfile.Renamed); err != nil {
+		return nil, errors.Join(fmt.Errorf("protect image: %w", err), g.Close())
+	}
+	return g, nil
 }
 
 func (g *Staging) refs() string { return filepath.Join(g.dir, "refs.json") }
@@ -298,7 +348,11 @@ func layersOf(rec image.Record) []string { return slices.Concat(rec.Layers, rec.
 
 func blobsOf(rec image.Record) []string {
 	var list []string
-	for _, b := range append([]string{rec.Manifest, rec.Config}, rec.Signatures...) {
+	all := append([]string{rec.Manifest, rec.Config}, rec.Signatures...)
+	if k := rec.Kept; k != nil {
+		all = append(append(all, k.Layout, k.Index), k.Blobs...)
+	}
+	for _, b := range all {
 		if b != "" {
 			list = append(list, b)
 		}

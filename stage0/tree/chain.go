@@ -171,7 +171,6 @@ type Layers struct {
 // Finish drops doublets, makes the fix-up layer if the chain needs one, and
 // returns the result.
 func (c *Chain) Finish(ctx context.Context) (Layers, error) {
-	c.keys = topmost(c.keys)
 	missing, err := c.need(ctx)
 	if err != nil {
 		return Layers{}, err
@@ -182,6 +181,7 @@ func (c *Chain) Finish(ctx context.Context) (Layers, error) {
 	if err := c.fixup(ctx); err != nil {
 		return Layers{}, fmt.Errorf("fix-up layer: %w", err)
 	}
+	c.keys = Topmost(c.keys)
 	out := Layers{Keys: c.keys, New: map[string]string{}, Depends: c.depends}
 	for _, key := range c.keys {
 		p, err := c.locate(key)
@@ -203,9 +203,9 @@ func (c *Chain) Finish(ctx context.Context) (Layers, error) {
 	return out, nil
 }
 
-// topmost drops all but the last of each key: overlayfs refuses a layer that
+// Topmost drops all but the last of each key: overlayfs refuses a layer that
 // comes twice (ELOOP), and the upper one decides.
-func topmost(keys []string) []string {
+func Topmost(keys []string) []string {
 	var out []string
 	for i, key := range keys {
 		if !slices.Contains(keys[i+1:], key) {

@@ -59,6 +59,9 @@ func derive(ctx context.Context, from placed, dir string, meta *layer.Meta) erro
 			meta.HardLinks = append(meta.HardLinks, l)
 		}
 	}
+	if meta.Tree, err = dst.digest(); err != nil {
+		return err
+	}
 	return atomicfile.WriteJSON(filepath.Join(dir, metaFile), meta, 0o600, atomicfile.Renamed)
 }
 

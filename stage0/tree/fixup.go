@@ -22,7 +22,15 @@ import (
 // layer's default owner and mode, a hard link to a file of a lower layer is not
 // there at all, and whiteouts in a folder that no other layer has are seen.
 func (c *Chain) fixup(ctx context.Context) error {
-	v, err := c.view()
+	var chain []placed
+	for _, key := range c.keys {
+		p, err := c.locate(key)
+		if err != nil {
+			return err
+		}
+		chain = append(chain, p)
+	}
+	v, err := newView(chain)
 	if err != nil {
 		return err
 	}
@@ -51,20 +59,20 @@ func (c *Chain) fixup(ctx context.Context) error {
 	return nil
 }
 
-func (c *Chain) view() (*view, error) {
+// newView opens a chain as it was given, with all places of a layer that comes
+// twice: what is between may need the lower one.
+func newView(chain []placed) (*view, error) {
 	v := &view{}
-	for _, key := range c.keys {
-		p, err := c.locate(key)
-		if err != nil {
-			v.close()
-			return nil, err
-		}
+	for i, p := range chain {
 		r, err := p.open()
 		if err != nil {
 			v.close()
 			return nil, err
 		}
-		v.layers = append(v.layers, viewLayer{root: r, implicit: p.meta.Implicit, whited: p.meta.Whiteouts, links: p.meta.HardLinks})
+		again := slices.ContainsFunc(chain[i+1:], func(q placed) bool { return q.meta.Key == p.meta.Key })
+		v.layers = append(v.layers, viewLayer{
+			root: r, implicit: p.meta.Implicit, whited: p.meta.Whiteouts, links: p.meta.HardLinks, unmounted: again,
+		})
 	}
 	return v, nil
 }
@@ -100,6 +108,9 @@ func (v *view) plan() (*plan, error) {
 			}
 		}
 		for _, name := range l.whited {
+			if l.unmounted {
+				break
+			}
 			// In a folder that overlayfs merges with no other it does not
 			// look for whiteouts: they would be listed as broken files.
 			alone, err := v.alone(i, string(name))
@@ -264,6 +275,9 @@ func (v *view) build(dir string, p *plan, meta *layer.Meta) error {
 		if err != nil {
 			return fmt.Errorf("folder %q: %w", name, err)
 		}
+	}
+	if meta.Tree, err = to.digest(); err != nil {
+		return err
 	}
 	return atomicfile.WriteJSON(filepath.Join(dir, metaFile), meta, 0o600, atomicfile.Renamed)
 }

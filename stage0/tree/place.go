@@ -154,6 +154,9 @@ func (u *unpacker) fill(f *os.File, h *tar.Header) error {
 }
 
 func (u *unpacker) copyPayload(f *os.File, h *tar.Header) error {
+	if u.bare {
+		return errors.Join(f.Truncate(h.Size), u.split.payload(h.Name, 0, nil))
+	}
 	if h.Size == 0 {
 		return u.split.payload(h.Name, 0, nil)
 	}
@@ -178,6 +181,9 @@ func (u *unpacker) copyPayload(f *os.File, h *tar.Header) error {
 // copySparse leaves the holes out of the file; what the tar has in their stead
 // goes to the residue.
 func (u *unpacker) copySparse(f *os.File, h *tar.Header) error {
+	if u.bare {
+		return u.copyPayload(f, h)
+	}
 	return u.rawToResidue(h, func() error {
 		var at int64
 		for {

@@ -46,6 +46,9 @@ type rebuilder struct {
 	w       io.Writer
 	crc     hash.Hash64
 	buf     []byte
+	// damaged is told of content that has changed, and zeros take the place of
+	// what is missing; nil: the first is an error.
+	damaged func(name, detail string)
 }
 
 func (b *rebuilder) entry(e storage.Entry) error {
@@ -59,15 +62,15 @@ func (b *rebuilder) entry(e storage.Entry) error {
 	if r, ok := b.residue.next(e.Position); ok {
 		return b.payload(e, r)
 	}
-	name, err := cleanName(e.GetName())
+	name, err := b.name(e.GetName())
 	if err != nil {
 		return errs.WithClass(errs.Corrupt, fmt.Errorf("entry %q: %w", e.GetName(), err))
 	}
-	if b.kind == layer.ACI {
-		name = strings.TrimPrefix(name, aciRootFS+"/")
-	}
 	// O_NONBLOCK: a fifo in the place of a file must not hold us.
 	f, err := b.root.open(name, unix.O_RDONLY|unix.O_NONBLOCK)
+	if err != nil && b.damaged != nil {
+		return b.zeros(e.Size) // the look at the tree names it
+	}
 	if err != nil {
 		return errs.Newf(errs.Corrupt, "entry %q: %w", e.GetName(), err)
 	}
@@ -75,9 +78,22 @@ func (b *rebuilder) entry(e storage.Entry) error {
 	return b.payload(e, f)
 }
 
+// name is where the tree has the payload of an entry.
+func (b *rebuilder) name(entry string) (string, error) {
+	name, err := cleanName(entry)
+	if b.kind == layer.ACI {
+		name = strings.TrimPrefix(name, aciRootFS+"/")
+	}
+	return name, err
+}
+
 func (b *rebuilder) payload(e storage.Entry, r io.Reader) error {
 	b.crc.Reset()
-	n, err := io.CopyBuffer(onlyWriter{io.MultiWriter(b.w, b.crc)}, onlyReader{io.LimitReader(r, e.Size+1)}, b.buf)
+	// One byte more than there should be, so that a longer file is noticed.
+	n, err := io.CopyBuffer(onlyWriter{io.MultiWriter(b.w, b.crc)}, onlyReader{io.LimitReader(r, e.Size+b.extra())}, b.buf)
+	if b.damaged != nil {
+		return b.tolerate(e, n, err)
+	}
 	if err != nil {
 		return fmt.Errorf("entry %q: %w", e.GetName(), err)
 	}
@@ -87,8 +103,58 @@ func (b *rebuilder) payload(e storage.Entry, r io.Reader) error {
 	return nil
 }
 
+func (b *rebuilder) extra() int64 {
+	if b.damaged != nil {
+		return 0 // the stream's length must stay; sizes are compared elsewhere
+	}
+	return 1
+}
+
+// tolerate reports a payload that is not what it was.
+func (b *rebuilder) tolerate(e storage.Entry, n int64, err error) error {
+	switch {
+	case errors.Is(err, io.ErrClosedPipe):
+		return err
+	case err != nil:
+		b.damaged(e.GetName(), err.Error())
+	case n != e.Size:
+		b.damaged(e.GetName(), fmt.Sprintf("%d bytes of %d", n, e.Size))
+	case !bytes.Equal(b.crc.Sum(nil), e.Payload):
+		b.damaged(e.GetName(), "the bytes are others")
+	}
+	return b.zeros(e.Size - n)
+}
+
+func (b *rebuilder) zeros(n int64) error {
+	for n > 0 {
+		m := min(n, int64(len(zeroes)))
+		if _, err := b.w.Write(zeroes[:m]); err != nil {
+			return err
+		}
+		n -= m
+	}
+	return nil
+}
+
 // finish sets what had to wait, tries the rebuild and writes meta.json.
 func (u *unpacker) finish(got digest.Digest) error {
+	if err := u.finishTree(got); err != nil {
+		return err
+	}
+	if err := u.writeResidue(); err != nil {
+		return fmt.Errorf("write residue: %w", err)
+	}
+	if err := u.tryRebuild(got); err != nil {
+		return fmt.Errorf("rebuild the tar: %w", err)
+	}
+	if err := fault.Step("tree.meta"); err != nil {
+		return err
+	}
+	return atomicfile.WriteJSON(filepath.Join(u.dir, metaFile), u.meta, 0o600, atomicfile.Renamed)
+}
+
+// finishTree sets in the tree what had to wait for its last entry.
+func (u *unpacker) finishTree(got digest.Digest) error {
 	u.meta.Key = layer.Key(u.opt.Kind, got)
 	if err := u.sweepOpaque(); err != nil {
 		return err
@@ -103,16 +169,7 @@ func (u *unpacker) finish(got digest.Digest) error {
 		_, err := u.root.stat(string(l.Path))
 		return err == nil // a later entry of the name counts
 	})
-	if err := u.writeResidue(); err != nil {
-		return fmt.Errorf("write residue: %w", err)
-	}
-	if err := u.tryRebuild(got); err != nil {
-		return fmt.Errorf("rebuild the tar: %w", err)
-	}
-	if err := fault.Step("tree.meta"); err != nil {
-		return err
-	}
-	return atomicfile.WriteJSON(filepath.Join(u.dir, metaFile), u.meta, 0o600, atomicfile.Renamed)
+	return nil
 }
 
 // tryRebuild shows that the tar can be had back, while the disk is busy with it

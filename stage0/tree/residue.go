@@ -3,6 +3,7 @@ package tree
 import (
 	"archive/tar"
 	"bytes"
+	"errors"
 	"fmt"
 	"hash/crc64"
 	"io"
@@ -54,6 +55,9 @@ func (u *unpacker) residueBytes(h *tar.Header) ([]byte, error) {
 
 // rawToResidue keeps what read takes from the tar, as it is in there.
 func (u *unpacker) rawToResidue(h *tar.Header, read func() error) error {
+	if u.bare {
+		return errors.Join(read(), u.split.payload(h.Name, 0, nil))
+	}
 	if err := fault.Step("tree.residue"); err != nil {
 		return err
 	}

@@ -24,6 +24,7 @@ type recorder struct {
 	seg  bytes.Buffer // what passed with raw nil
 	raw  io.Writer    // where payload goes as it is in the tar, nil outside of payload
 	skip bool         // payload that tar gives back unchanged
+	mute bool         // remember nothing at all
 	n    int64
 	pad  int64 // bytes that fill the last block of the last payload
 }
@@ -43,7 +44,7 @@ func (t *recorder) Read(p []byte) (int, error) {
 		if _, werr := t.raw.Write(p[:n]); werr != nil {
 			return n, werr
 		}
-	case !t.skip:
+	case !t.skip && !t.mute:
 		t.seg.Write(p[:n])
 	}
 	return n, err
@@ -52,7 +53,7 @@ func (t *recorder) Read(p []byte) (int, error) {
 // splitWriter writes tar-split.gz, the format of tar-split: JSON lines, each a
 // run of raw bytes or the name, size and CRC of a payload. Its own packer
 // refuses a name that comes twice; here the residue says which payload is not
-// to be had from the file of that name.
+// to be had from the file of that name. The zero splitWriter only counts.
 type splitWriter struct {
 	file *os.File
 	zip  *gzip.Writer
@@ -75,6 +76,9 @@ func newSplitWriter(path string) (*splitWriter, error) {
 func (w *splitWriter) add(e storage.Entry) error {
 	e.Position = w.pos
 	w.pos++
+	if w.enc == nil {
+		return nil
+	}
 	if err := w.enc.Encode(e); err != nil {
 		return fmt.Errorf("write tar-split: %w", err)
 	}
@@ -96,6 +100,9 @@ func (w *splitWriter) payload(name string, size int64, crc []byte) error {
 }
 
 func (w *splitWriter) close() error {
+	if w.enc == nil {
+		return nil
+	}
 	err := w.zip.Close()
 	if cerr := w.file.Close(); err == nil {
 		err = cerr
@@ -184,11 +191,18 @@ func (t *recorder) drain(w *splitWriter) (int64, error) {
 	}
 }
 
-// notZero returns the index of the first byte that is not 0, or -1.
+var zeroes [4096]byte
+
+// notZero returns the index of the first byte that is not 0, or -1. It has to go
+// through all of a sparse file, so that it compares whole pages.
 func notZero(b []byte) int {
-	for i, c := range b {
+	at := 0
+	for len(b)-at >= len(zeroes) && bytes.Equal(b[at:at+len(zeroes)], zeroes[:]) {
+		at += len(zeroes)
+	}
+	for i, c := range b[at:] {
 		if c != 0 {
-			return i
+			return at + i
 		}
 	}
 	return -1

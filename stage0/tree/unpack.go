@@ -56,12 +56,15 @@ type Layer struct {
 // tar-split.gz, residue.zst and meta.json beside. dir is empty and nobody else
 // can reach it. On error it may hold anything; the caller drops it.
 func Unpack(ctx context.Context, r io.Reader, dir string, opt Options) (Layer, error) {
-	u, err := newUnpacker(ctx, r, dir, opt)
+	split, err := newSplitWriter(filepath.Join(dir, splitFile))
 	if err != nil {
-		return Layer{}, err
+		return Layer{}, fmt.Errorf("unpack layer: %w", err)
 	}
-	defer u.root.close()
-	defer u.ahead.close()
+	u, err := newUnpacker(ctx, r, dir, opt, split)
+	if err != nil {
+		return Layer{}, errors.Join(err, split.close())
+	}
+	defer u.close()
 	if err := u.entries(); err != nil {
 		_ = u.split.close() // the first error says more
 		return Layer{}, err
@@ -79,6 +82,26 @@ func Unpack(ctx context.Context, r io.Reader, dir string, opt Options) (Layer, e
 	return Layer{Meta: u.meta, Digest: got, Manifest: u.manifest}, nil
 }
 
+// unpackBare makes the tree without the content of its files and with nothing
+// beside it: what each entry's header says of a file can be compared then. The
+// digest is that of the stream, whatever was wanted.
+func unpackBare(ctx context.Context, r io.Reader, dir string, opt Options) (Layer, error) {
+	u, err := newUnpacker(ctx, r, dir, opt, &splitWriter{})
+	if err != nil {
+		return Layer{}, err
+	}
+	defer u.close()
+	u.bare, u.rec.mute = true, true
+	if err := u.entries(); err != nil {
+		return Layer{}, err
+	}
+	got := digest.Sum(u.alg, u.hash)
+	if err := u.finishTree(got); err != nil {
+		return Layer{}, fmt.Errorf("unpack layer: %w", err)
+	}
+	return Layer{Meta: u.meta, Digest: got, Manifest: u.manifest}, nil
+}
+
 type unpacker struct {
 	ctx   context.Context
 	opt   Options
@@ -90,6 +113,7 @@ type unpacker struct {
 	rec   *recorder
 	tar   *tar.Reader
 	split *splitWriter
+	bare  bool // only what headers say
 	meta  layer.Meta
 	buf   []byte
 
@@ -103,7 +127,12 @@ type unpacker struct {
 	residue  map[int]int64   // position → size, those in residue.d
 }
 
-func newUnpacker(ctx context.Context, r io.Reader, dir string, opt Options) (*unpacker, error) {
+func (u *unpacker) close() {
+	u.ahead.close()
+	u.root.close()
+}
+
+func newUnpacker(ctx context.Context, r io.Reader, dir string, opt Options, split *splitWriter) (*unpacker, error) {
 	alg := digest.SHA512
 	if !opt.Want.IsZero() {
 		alg = opt.Want.Alg
@@ -122,10 +151,6 @@ func newUnpacker(ctx context.Context, r io.Reader, dir string, opt Options) (*un
 	}
 	// An ACL of the data folder must not get into images.
 	if err := clearXattrs(fs); err != nil {
-		return nil, fmt.Errorf("unpack layer: %w", err)
-	}
-	split, err := newSplitWriter(filepath.Join(dir, splitFile))
-	if err != nil {
 		return nil, fmt.Errorf("unpack layer: %w", err)
 	}
 	rt, err := openRoot(fs)
@@ -165,7 +190,12 @@ func (u *unpacker) entries() error {
 			return fmt.Errorf("entry %q: %w", h.Name, blame(err))
 		}
 	}
-	zeros, err := u.rec.drain(u.split)
+	zeros, err := int64(0), error(nil)
+	if u.bare {
+		zeros, err = io.Copy(io.Discard, u.rec)
+	} else {
+		zeros, err = u.rec.drain(u.split)
+	}
 	if err != nil {
 		return tarError(err)
 	}

@@ -22,6 +22,9 @@ type viewLayer struct {
 	implicit []layer.Path // sorted
 	whited   []layer.Path
 	links    []layer.HardLink
+	// unmounted is the lower place of a layer that comes twice. It counts for
+	// what the image is, and not for what overlayfs shows before the fix-up.
+	unmounted bool
 }
 
 func (v *view) close() {
@@ -132,6 +135,9 @@ func (v *view) alone(i int, name string) (bool, error) {
 		return false, err
 	}
 	for j := i; j >= 0; j-- {
+		if v.layers[j].unmounted {
+			continue
+		}
 		f, cut, err := v.layers[j].look(name)
 		if err != nil {
 			return false, err
@@ -160,11 +166,16 @@ func (v *view) untouched(i int, name string) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		if f != absent || cut {
+		if f != absent || cut || v.layers[j].linked(name) {
 			return false, nil
 		}
 	}
 	return true, nil
+}
+
+// linked says whether the layer has a hard link of that name that is a note only.
+func (l *viewLayer) linked(name string) bool {
+	return slices.ContainsFunc(l.links, func(h layer.HardLink) bool { return string(h.Path) == name })
 }
 
 // file returns the topmost layer below i that has the file, following hard
