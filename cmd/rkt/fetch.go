@@ -7,11 +7,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/stage0/fetch"
 )
 
 func newFetch(g *globals) *cobra.Command {
 	var apps appArgs
-	var full bool
+	var full, keep bool
 	cmd := &cobra.Command{
 		Use:   "fetch [FLAGS] IMAGE…",
 		Short: "Import images into the store",
@@ -23,6 +24,7 @@ docker save. Images from the network are not supported yet.`,
 	}
 	fs := cmd.Flags()
 	fs.BoolVar(&full, "full", false, "print whole image IDs")
+	fs.BoolVar(&keep, "keep-blobs", false, "keep the packed layers of an OCI layout too, so that \"rkt image export\" gives the same layout byte by byte")
 	value(fs, "pull-policy", "POLICY", "new, never or update: when images are fetched", checkPullPolicy)
 	for _, name := range []string{"store-only", "no-store"} {
 		boolean(fs, name, "as --pull-policy", func(bool) error { return nil })
@@ -32,10 +34,10 @@ docker save. Images from the network are not supported yet.`,
 		g.refused.add("--signature=" + v)
 		return nil
 	})
-	return withApps(cmd, &apps, true, func(ctx context.Context) error { return runFetch(ctx, g, cmd, &apps, full) })
+	return withApps(cmd, &apps, true, func(ctx context.Context) error { return runFetch(ctx, g, cmd, &apps, full, keep) })
 }
 
-func runFetch(ctx context.Context, g *globals, cmd *cobra.Command, apps *appArgs, full bool) error {
+func runFetch(ctx context.Context, g *globals, cmd *cobra.Command, apps *appArgs, full, keep bool) error {
 	if err := needRoot(); err != nil {
 		return err
 	}
@@ -47,7 +49,7 @@ func runFetch(ctx context.Context, g *globals, cmd *cobra.Command, apps *appArgs
 		return err
 	}
 	for _, a := range apps.list {
-		rec, err := g.resolve(ctx, cmd, h, a.image, false)
+		rec, err := g.resolve(ctx, h, a.image, fetch.Options{Progress: g.progress(cmd, false), KeepBlobs: keep})
 		if err != nil {
 			return err
 		}

@@ -3,7 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -16,6 +16,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/image"
 	"github.com/rkt-pods/rkt/stage0/gc"
+	"github.com/rkt-pods/rkt/stage0/store"
 )
 
 func newImage(g *globals) *cobra.Command {
@@ -29,7 +30,10 @@ func newImage(g *globals) *cobra.Command {
 	}
 	fetch := newFetch(g)
 	fetch.Hidden = true
-	cmd.AddCommand(newImageList(g), newImageCatManifest(g), newImageRm(g), fetch)
+	cmd.AddCommand(
+		newImageList(g), newImageCatManifest(g), newImageRm(g), newImageVerify(g), newImageExport(g),
+		newImageExtract(g), newImageRender(g), newImagePin(g), newImageUnpin(g), newImageGC(g), fetch,
+	)
 	return cmd
 }
 
@@ -53,10 +57,7 @@ var imageFields = []struct {
 	}},
 	{"name", "NAME", func(a, b imageView) int { return cmp.Compare(a.Name, b.Name) }, func(v imageView, _ imageListOptions, _ time.Time) string { return v.Name }},
 	{"size", "SIZE", func(a, b imageView) int { return cmp.Compare(a.Size, b.Size) }, func(v imageView, o imageListOptions, _ time.Time) string {
-		if o.full {
-			return fmt.Sprint(v.Size)
-		}
-		return humanSize(v.Size)
+		return o.bytes(v.Size)
 	}},
 	{"importtime", "IMPORT TIME", func(a, b imageView) int { return cmp.Compare(a.ImportTime, b.ImportTime) }, func(v imageView, o imageListOptions, now time.Time) string {
 		return listOptions{full: o.full}.time(time.Unix(0, v.ImportTime), now)
@@ -64,6 +65,19 @@ var imageFields = []struct {
 	{"lastused", "LAST USED", func(a, b imageView) int { return cmp.Compare(a.LastUsed, b.LastUsed) }, func(v imageView, o imageListOptions, now time.Time) string {
 		return listOptions{full: o.full}.time(time.Unix(0, v.LastUsed), now)
 	}},
+	{"total", "TOTAL", func(a, b imageView) int { return cmp.Compare(a.Total, b.Total) }, func(v imageView, o imageListOptions, _ time.Time) string {
+		return o.bytes(v.Total)
+	}},
+	{"unique", "UNIQUE", func(a, b imageView) int { return cmp.Compare(a.Unique, b.Unique) }, func(v imageView, o imageListOptions, _ time.Time) string {
+		return o.bytes(v.Unique)
+	}},
+}
+
+func (o imageListOptions) bytes(n int64) string {
+	if o.full {
+		return fmt.Sprint(n)
+	}
+	return humanSize(n)
 }
 
 // imageView is an image as image list prints it; times are in nanoseconds.
@@ -73,6 +87,8 @@ type imageView struct {
 	ImportTime int64  `json:"import_time"`
 	LastUsed   int64  `json:"last_used_time"`
 	Size       int64  `json:"size"`
+	Pinned     bool   `json:"pinned"`
+	store.Usage
 }
 
 func newImageList(g *globals) *cobra.Command {
@@ -84,7 +100,7 @@ func newImageList(g *globals) *cobra.Command {
 		RunE:  func(*cobra.Command, []string) error { return runImageList(g, o) },
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&o.fields, "fields", "id,name,size,importtime,lastused", "columns, separated by commas")
+	fs.StringVar(&o.fields, "fields", "id,name,size,importtime,lastused", "columns, separated by commas: these, total (bytes of all layers, each once) and unique (of those that no other image has)")
 	fs.StringVar(&o.sort, "sort", "importtime", "columns to sort by, separated by commas")
 	fs.StringVar(&o.order, "order", "asc", "asc or desc")
 	fs.BoolVar(&o.full, "full", false, "whole IDs, sizes in bytes, whole times")
@@ -108,9 +124,9 @@ func runImageList(g *globals, o imageListOptions) error {
 	if o.order != "asc" && o.order != "desc" {
 		return errs.Newf(errs.Usage, "--order=%s: neither asc nor desc", o.order)
 	}
-	views, err := g.imageViews()
-	if err != nil {
-		return err
+	views, bad := g.imageViews()
+	if views == nil {
+		return bad
 	}
 	slices.SortStableFunc(views, func(a, b imageView) int {
 		for _, i := range by {
@@ -124,11 +140,13 @@ func runImageList(g *globals, o imageListOptions) error {
 		return 0
 	})
 	if o.format != "" {
-		return printJSON(g.stdout, o.format, views)
+		return errors.Join(printJSON(g.stdout, o.format, views), bad)
 	}
-	return printImages(g.stdout, views, columns, o)
+	return errors.Join(printImages(g.stdout, views, columns, o), bad)
 }
 
+// imageViews returns all images whose records can be read, and an error if there
+// are others.
 func (g *globals) imageViews() ([]imageView, error) {
 	views := []imageView{}
 	h, err := g.openExisting()
@@ -138,17 +156,23 @@ func (g *globals) imageViews() ([]imageView, error) {
 	if err != nil {
 		return nil, err
 	}
-	records, err := h.store.Images()
+	records, bad := h.store.Images()
+	if errs.Is(bad, errs.Denied) {
+		return nil, bad
+	}
+	usage, err := h.store.Usage(records)
 	if err != nil {
 		return nil, err
 	}
 	for _, r := range records {
+		_, pinned := h.store.Pinned(r.ID)
 		views = append(views, imageView{
 			ID: r.ID, Name: image.Reference(r.Name, r.Labels), Size: r.Size,
 			ImportTime: r.ImportedAt.UnixNano(), LastUsed: h.store.LastUsed(r).UnixNano(),
+			Pinned: pinned, Usage: usage[r.ID],
 		})
 	}
-	return views, nil
+	return views, bad
 }
 
 func fieldNumbers(flag, s string) ([]int, error) {
@@ -227,13 +251,7 @@ func runImageCatManifest(g *globals, arg string, pretty bool) error {
 	if err != nil {
 		return err
 	}
-	data, err := h.store.RawManifest(rec)
-	if err == nil && rec.Kind != image.ACI {
-		var m *image.Manifest
-		if m, err = h.store.Manifest(rec); err == nil {
-			data, err = json.Marshal(m)
-		}
-	}
+	data, err := h.manifest(rec)
 	if err != nil {
 		return err
 	}
@@ -244,8 +262,9 @@ func newImageRm(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:   "rm IMAGE…",
 		Short: "Remove images from the store",
-		Long: `Removes images that no pod holds, with the layers that nothing else needs.
-Naming an image twice is no error.`,
+		Long: `Removes images that no pod holds and that are not pinned, with the layers that
+nothing else needs. Naming an image twice is no error. An image whose record is
+damaged is removed by its ID.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return runImageRm(cmd.Context(), g, args) },
 	}
 }
@@ -269,15 +288,15 @@ func runImageRm(ctx context.Context, g *globals, args []string) error {
 			continue
 		}
 		done[arg] = true
-		rec, err := h.store.Lookup(arg)
+		id, err := h.idOf(arg)
 		if err == nil {
-			err = h.store.RemoveImage(ctx, rec.ID, held)
+			err = h.store.RemoveImage(ctx, id, held)
 		}
 		if err != nil {
 			all = append(all, err)
 			continue
 		}
-		fmt.Fprintf(g.stdout, "successfully removed aci for image: %q\n", rec.ID)
+		fmt.Fprintf(g.stdout, "successfully removed aci for image: %q\n", id)
 	}
 	if _, err := h.store.Collect(ctx, held); err != nil {
 		all = append(all, err)

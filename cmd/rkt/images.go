@@ -113,7 +113,7 @@ func (g *globals) resolveAll(ctx context.Context, cmd *cobra.Command, h host, o 
 		return ids, nil
 	}
 	for _, a := range o.apps.list {
-		rec, err := g.resolve(ctx, cmd, h, a.image, quiet)
+		rec, err := g.resolve(ctx, h, a.image, fetch.Options{Progress: g.progress(cmd, quiet)})
 		if err != nil {
 			return nil, err
 		}
@@ -123,7 +123,7 @@ func (g *globals) resolveAll(ctx context.Context, cmd *cobra.Command, h host, o 
 }
 
 // resolve finds the image that an argument names, or imports it.
-func (g *globals) resolve(ctx context.Context, cmd *cobra.Command, h host, arg string, quiet bool) (image.Record, error) {
+func (g *globals) resolve(ctx context.Context, h host, arg string, opt fetch.Options) (image.Record, error) {
 	r, err := ref.Parse(arg, isFile)
 	if err != nil {
 		return image.Record{}, err
@@ -139,8 +139,8 @@ func (g *globals) resolve(ctx context.Context, cmd *cobra.Command, h host, arg s
 		}
 		return rec, err
 	}
-	policy := trust.Policy{AllowUnsigned: g.insecure["image"]}
-	return fetch.File(ctx, h.store, r.Path, policy, g.progress(cmd, quiet))
+	opt.Policy = trust.Policy{AllowUnsigned: g.insecure["image"]}
+	return fetch.Import(ctx, h.store, r.Path, opt)
 }
 
 // progress tells a terminal what is being imported; files and pipes get

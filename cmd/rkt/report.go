@@ -18,6 +18,7 @@ const (
 	codeOK         = 0
 	codeIncomplete = 10  // gc: something that was due could not be collected
 	codeOtherGC    = 11  // gc: another gc is at work
+	codeDamage     = 12  // image verify: damage found
 	codeTimeout    = 124 // a --wait deadline passed
 	codeError      = 254 // any error of rkt, usage included
 )

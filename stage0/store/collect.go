@@ -169,14 +169,13 @@ func (s *Store) references() (layers, blobs map[string]bool, err error) {
 	layers, blobs = map[string]bool{}, map[string]bool{}
 	images, err := s.Images()
 	if err != nil {
-		return nil, nil, errs.WithHint(fmt.Errorf("no layer is collected while a record can't be read: %w", err),
-			"\"rkt image rm ID\" removes a damaged record too")
+		return nil, nil, fmt.Errorf("no layer is collected while a record can't be read: %w", err)
 	}
 	for _, rec := range images {
 		for _, key := range layersOf(rec) {
 			layers[key] = true
 		}
-		for _, b := range blobsOf(rec) {
+		for _, b := range Blobs(rec) {
 			blobs[b] = true
 		}
 	}

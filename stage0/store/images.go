@@ -62,18 +62,22 @@ func (s *Store) Image(id string) (image.Record, error) {
 	case errors.Is(err, fs.ErrPermission):
 		return rec, errs.WithHint(errs.Newf(errs.Denied, "image record: %w", err), "run rkt as root")
 	case err != nil:
-		return rec, errs.WithHint(errs.Newf(errs.Corrupt, "image record: %w", err), "\"rkt image rm %s\" removes it", digest.ShortID(id, 12))
+		return rec, badRecord(id, errs.Newf(errs.Corrupt, "image record: %w", err))
 	case rec.ID != id:
-		return rec, errs.Newf(errs.Corrupt, "image record: %s: is of image %q", s.imagePath(id), rec.ID)
+		return rec, badRecord(id, errs.Newf(errs.Corrupt, "image record: %s: is of image %q", s.imagePath(id), rec.ID))
 	case rec.Version > recordVersion:
 		return rec, errs.Newf(errs.Unsupported, "image record: %s: version %d, this rkt knows %d", s.imagePath(id), rec.Version, recordVersion)
 	}
 	for _, key := range layersOf(rec) {
 		if _, _, err := layer.ParseKey(key); err != nil {
-			return rec, fmt.Errorf("image record: %s: %w", s.imagePath(id), err)
+			return rec, badRecord(id, fmt.Errorf("image record: %s: %w", s.imagePath(id), err))
 		}
 	}
 	return rec, nil
+}
+
+func badRecord(id string, err error) error {
+	return errs.WithHint(err, "\"rkt image rm %s\" removes the damaged record", digest.ShortID(id, 12))
 }
 
 // Lookup finds the image that an argument names: an id or at least two hex

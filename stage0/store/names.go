@@ -48,6 +48,23 @@ func (s *Store) resolve(ref string) (string, error) {
 	return n.ID, nil
 }
 
+// CheckName says what is wrong with the record of a reference: that it is
+// damaged, or means an image that is not there. None at all is no error, since
+// it may have gone with another image that had the name later.
+func (s *Store) CheckName(ref string) error {
+	id, err := s.resolve(ref)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return errs.Newf(errs.Corrupt, "name %q: %w", ref, err)
+	}
+	if _, err := os.Lstat(s.imagePath(id)); !digest.IsImageID(id) || err != nil {
+		return errs.Newf(errs.Corrupt, "name %q: means image %q, which is not there", ref, id)
+	}
+	return nil
+}
+
 func (s *Store) writeName(n name) error {
 	return atomicfile.WriteJSON(s.path("names", nameFile(n.Ref)), n, 0o600, atomicfile.Renamed)
 }

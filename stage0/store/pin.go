@@ -11,6 +11,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/atomicfile"
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/fault"
+	"github.com/rkt-pods/rkt/pkg/image"
 )
 
 // Pin is <id>.pin beside an image's record: it keeps the image until it is
@@ -73,13 +74,9 @@ type Usage struct {
 	Unique int64 `json:"unique"` // of those that no other image has: what goes with it
 }
 
-// Usage returns the bytes of each image, by id, and those of all layers that
-// images have. A layer without a readable record counts nothing.
-func (s *Store) Usage() (map[string]Usage, int64, error) {
-	records, err := s.Images()
-	if err != nil {
-		return nil, 0, err
-	}
+// Usage returns the bytes of each of the images, which are all there are, by id.
+// A layer without a readable record counts nothing.
+func (s *Store) Usage(records []image.Record) (map[string]Usage, error) {
 	size, users := map[string]int64{}, map[string]int{}
 	for _, rec := range records {
 		for key := range unique(layersOf(rec)) {
@@ -89,14 +86,10 @@ func (s *Store) Usage() (map[string]Usage, int64, error) {
 			}
 			meta, err := s.LayerMeta(key)
 			if err != nil && !errs.Is(err, errs.NotFound) && !errs.Is(err, errs.Corrupt) {
-				return nil, 0, err
+				return nil, err
 			}
 			size[key] = meta.Size
 		}
-	}
-	all := int64(0)
-	for _, n := range size {
-		all += n
 	}
 	out := map[string]Usage{}
 	for _, rec := range records {
@@ -109,7 +102,7 @@ func (s *Store) Usage() (map[string]Usage, int64, error) {
 		}
 		out[rec.ID] = u
 	}
-	return out, all, nil
+	return out, nil
 }
 
 func unique(keys []string) map[string]bool {

@@ -110,7 +110,7 @@ func (s *Store) PlanImages(now time.Time, r Retention, held HeldFunc) ([]Decisio
 	}
 	records, err := s.Images()
 	if err != nil {
-		return nil, errs.WithHint(err, "\"rkt image rm ID\" removes a damaged record too")
+		return nil, err
 	}
 	var list []Candidate
 	size, inUse := map[string]int64{}, map[string]bool{}

@@ -232,7 +232,7 @@ func (s *Store) Protect(ctx context.Context, rec image.Record) (*Staging, error)
 	if err != nil {
 		return nil, err
 	}
-	refs := staged{Layers: layersOf(rec), Blobs: blobsOf(rec)}
+	refs := staged{Layers: layersOf(rec), Blobs: Blobs(rec)}
 	if err := atomicfile.WriteJSON(g.refs(), refs, 0o600, atomicfile.Renamed); err != nil {
 		return nil, errors.Join(fmt.Errorf("protect image: %w", err), g.Close())
 	}
@@ -330,7 +330,7 @@ func (g *Staging) present(rec image.Record) error {
 			return err
 		}
 	}
-	for _, blob := range blobsOf(rec) {
+	for _, blob := range Blobs(rec) {
 		d, err := digest.Parse(blob)
 		if err != nil {
 			return err
@@ -346,7 +346,8 @@ func (g *Staging) present(rec image.Record) error {
 // and exported from, which may be others: see Record.Own.
 func layersOf(rec image.Record) []string { return slices.Concat(rec.Layers, rec.Own) }
 
-func blobsOf(rec image.Record) []string {
+// Blobs are the names of all blobs that the image has.
+func Blobs(rec image.Record) []string {
 	var list []string
 	all := append([]string{rec.Manifest, rec.Config}, rec.Signatures...)
 	if k := rec.Kept; k != nil {
