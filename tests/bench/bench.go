@@ -21,6 +21,7 @@ import (
 // bench is what all cases share.
 type bench struct {
 	dir, bin, busybox string
+	runDir            string // in memory, where peers keep their state by default
 	self              string // this program
 	rounds, cpus      int
 	out               io.Writer
@@ -53,6 +54,9 @@ func newBench(ctx context.Context, o options, out io.Writer) (*bench, error) {
 	if b.dir, err = os.MkdirTemp(o.dir, "rkt-bench-"); err != nil {
 		return nil, err
 	}
+	if b.runDir, err = os.MkdirTemp("/run", "rkt-bench-"); err != nil {
+		return nil, errors.Join(err, b.close())
+	}
 	if b.meter, err = newMeter(b.path("output")); err != nil {
 		return nil, errors.Join(err, b.close())
 	}
@@ -66,7 +70,10 @@ func (b *bench) path(name string) string { return filepath.Join(b.dir, name) }
 
 // setUp builds what the cases need and tries the peers.
 func (b *bench) setUp(ctx context.Context) error {
-	if err := errors.Join(os.Mkdir(b.path("tmp"), 0o700), os.MkdirAll(b.path("bundle/rootfs"), 0o755)); err != nil {
+	err := errors.Join(
+		os.Mkdir(b.path("tmp"), 0o700), os.MkdirAll(b.path("bundle/rootfs"), 0o755), os.Mkdir(b.path("filtered"), 0o755),
+	)
+	if err != nil {
 		return err
 	}
 	if err := b.generate(ctx, "small"); err != nil {
@@ -144,7 +151,7 @@ func (b *bench) close() error {
 	}
 	b.hidden.close()
 	b.noteStores()
-	err = errors.Join(err, os.RemoveAll(b.dir))
+	err = errors.Join(err, os.RemoveAll(b.dir), os.RemoveAll(b.runDir))
 	for _, path := range b.absent {
 		err = errors.Join(err, sweep(path))
 	}
@@ -190,7 +197,7 @@ func sweep(path string) error {
 	return err
 }
 
-// hostLine describes the machine, and names nothing of it.
+// host describes the machine, and names nothing of it.
 func (b *bench) host() string {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {

@@ -95,6 +95,10 @@ func (b *bench) peer(name string) *peer {
 	return &peer{name: name}
 }
 
+// filtered is runc with the system call filter that rkt's apps have: `runc spec`
+// asks for none.
+const filtered = "runc, filter"
+
 // runTrue is the command that runs `true` in the small image, with no network
 // but loopback, in the foreground.
 func (b *bench) runTrue(name, id string) command {
@@ -103,8 +107,13 @@ func (b *bench) runTrue(name, id string) command {
 	switch name {
 	case "rkt":
 		return b.rkt("data", "run", "--net=none", rktImage)
-	case "runc", "crun":
-		c.argv = []string{p.path, "--root", b.path(name), "run", "--bundle", b.path("bundle"), "bench-" + id}
+	case "runc", "crun", filtered:
+		bundle := b.path("bundle")
+		if name == filtered {
+			p, bundle = b.peer("runc"), b.path("filtered")
+			c.place = p.place
+		}
+		c.argv = []string{p.path, "--root", filepath.Join(b.runDir, p.name), "run", "--bundle", bundle, "bench-" + id}
 	case "podman":
 		return b.podman("run", "--network=none", podmanImage, "/bin/true")
 	case "nspawn":
@@ -121,10 +130,13 @@ func (b *bench) rkt(data string, args ...string) command {
 	return command{argv: append([]string{filepath.Join(b.bin, "rkt"), "--dir=" + b.path(data)}, args...)}
 }
 
-// podman is a command line of podman with all its state in the bench's folder.
+// podman is a command line of podman with all its state in the bench's folders.
 func (b *bench) podman(args ...string) command {
 	p := b.peer("podman")
-	argv := []string{p.path, "--root", b.path("podman"), "--runroot", b.path("podman.run"), "--tmpdir", b.path("podman.tmp")}
+	argv := []string{
+		p.path, "--root", b.path("podman"), "--runroot", filepath.Join(b.runDir, "podman"),
+		"--tmpdir", filepath.Join(b.runDir, "libpod"),
+	}
 	return command{
 		argv: append(argv, args...), place: p.place,
 		env: []string{"CONTAINERS_CONF=" + b.path("containers.conf"), "TMPDIR=" + b.path("tmp")},

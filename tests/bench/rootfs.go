@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"github.com/klauspost/compress/gzip"
+	"github.com/moby/profiles/seccomp"
+	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rkt-pods/rkt/tests/images"
 )
@@ -83,14 +85,14 @@ func smallImage(dir, busybox string) error {
 // there is no terminal and the program is true. As rkt does it, the container
 // gets no network but loopback.
 func (b *bench) bundleConfig(ctx context.Context) error {
-	runtime := b.peer("runc")
-	if runtime.missing != "" {
-		runtime = b.peer("crun")
+	oci := b.peer("runc")
+	if oci.missing != "" {
+		oci = b.peer("crun")
 	}
-	if runtime.missing != "" {
+	if oci.missing != "" {
 		return nil // nobody wants it
 	}
-	err := b.meter.quiet(ctx, sh("cd %s && exec %s spec", b.path("bundle"), runtime.path).in(runtime.place))
+	err := b.meter.quiet(ctx, sh("cd %s && exec %s spec", b.path("bundle"), oci.path).in(oci.place))
 	if err != nil {
 		return err
 	}
@@ -99,16 +101,27 @@ func (b *bench) bundleConfig(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var config map[string]any
+	var config specs.Spec
 	if err := json.Unmarshal(data, &config); err != nil {
 		return fmt.Errorf("read: %s: %w", path, err)
 	}
-	p, ok := config["process"].(map[string]any)
-	if !ok {
-		return fmt.Errorf("read: %s: no process", path)
+	if config.Process == nil || config.Root == nil || config.Linux == nil {
+		return fmt.Errorf("read: %s: not complete", path)
 	}
-	p["terminal"], p["args"] = false, []string{"/bin/true"}
-	if data, err = json.Marshal(config); err != nil {
+	config.Process.Terminal, config.Process.Args = false, []string{"/bin/true"}
+	if err := writeJSON(path, config); err != nil {
+		return err
+	}
+	if config.Linux.Seccomp, err = seccomp.GetDefaultProfile(&config); err != nil {
+		return fmt.Errorf("make a system call filter: %w", err)
+	}
+	config.Root.Path = b.path("bundle/rootfs")
+	return writeJSON(b.path("filtered/config.json"), config)
+}
+
+func writeJSON(path string, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
 		return err
 	}
 	return os.WriteFile(path, data, 0o644)
