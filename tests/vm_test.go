@@ -11,19 +11,33 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
 
-// inGuest are the tests that run on the booted system: whole pods, and units of
-// systemd (systemd_test.go). There they are as slow as emulation, so not all do.
-var inGuest = []string{
-	"TestExitCodes", "TestSetUpFailure", "TestRunRm",
-	"TestStop", "TestStopMainProcessOnly", "TestStopCommand", "TestSecondSignal",
-	"TestKilledSupervisor", "TestConcurrentRunsAndGC", "TestTwoDataFolders", "TestGCOfNothing", "TestOrdinaryUser",
-	"TestLogsComplete", "TestBytesUntouched", "TestPrefixes",
-	"TestMountTargets", "TestFileVolume", "TestNothingOfTheHost", "TestNetHost",
-	"TestUnit.*",
+// suite are tests of one package that run on the booted system. There they are
+// as slow as emulation, so not all do.
+type suite struct {
+	name, folder string
+	cgo          bool // the package needs it, and is linked statically then
+	tests        []string
+}
+
+var suites = []suite{
+	{"cgroup", "../pkg/cgroup", false, []string{"Test.*"}},
+	{"launch", "../stage1/launch/libcontainer", true, []string{
+		"TestExitCodes", "TestOOM", "TestBeyond", "TestDestroy.*", "TestPodInitDies", "TestCancel", "TestDevices", "TestExec", "TestExecAsRoot", "TestParallel",
+	}},
+	{"pods", ".", false, []string{
+		"TestExitCodes", "TestSetUpFailure", "TestRunRm",
+		"TestStop", "TestStopMainProcessOnly", "TestStopCommand", "TestSecondSignal",
+		"TestKilledSupervisor", "TestConcurrentRunsAndGC", "TestTwoDataFolders", "TestGCOfNothing", "TestOrdinaryUser",
+		"TestLogsComplete", "TestBytesUntouched", "TestPrefixes",
+		"TestMountTargets", "TestFileVolume", "TestNothingOfTheHost", "TestNetHost",
+		"TestUnit.*", // systemd_test.go
+	}},
 }
 
 // TestVM runs tests in a virtual machine with systemd as PID 1 and nothing but
@@ -33,20 +47,46 @@ func TestVM(t *testing.T) {
 	t.Parallel()
 	setUpVM(t)
 	src := guestFiles(t)
+	for _, s := range suites {
+		t.Run(s.name, func(t *testing.T) { s.run(t, src) })
+	}
+}
+
+func (s suite) run(t *testing.T, src string) {
+	s.build(t, filepath.Join(src, "tests.test"))
 	cmd := exec.Command("vm/vm-run", "--quiet", "--timeout", "600", "--src", src,
 		"--env", "RKT_TEST_VM=1", "--env", "RKT_TEST_BIN=/root/t/bin", "--env", "RKT_TEST_IMAGES=/root/t/images",
 		"--script", `cp -r /mnt/src /root/t && cd /root/t && exec ./tests.test -test.v=test2json -test.short -test.parallel=3 -test.run="$1"`,
-		"^("+strings.Join(inGuest, "|")+")$")
+		"^("+strings.Join(s.tests, "|")+")$")
 	guest := &guestTest{children: map[string]*guestTest{}}
 	err := guest.read(cmd)
 	for _, name := range guest.names {
 		t.Run(name, guest.children[name].replay)
 	}
-	if len(guest.names) < len(inGuest) {
-		t.Errorf("%d tests ran in the guest, %d or more should have", len(guest.names), len(inGuest))
+	for _, want := range s.tests {
+		whole := regexp.MustCompile("^" + want + "$")
+		if !slices.ContainsFunc(guest.names, whole.MatchString) {
+			t.Errorf("no test %s ran in the guest", want)
+		}
 	}
 	if err != nil {
 		t.Errorf("the guest: %v\n%s", err, strings.Join(guest.output, ""))
+	}
+}
+
+// build compiles the suite's test program. The guest has another C library.
+func (s suite) build(t *testing.T, file string) {
+	t.Helper()
+	args := []string{"test", "-c", "-tags=vm,seccomp,runc_nocriu,netgo,osusergo", "-o", file}
+	cgo := "CGO_ENABLED=0"
+	if s.cgo {
+		args = append(args, "-ldflags=-linkmode external -extldflags -static")
+		cgo = "CGO_ENABLED=1"
+	}
+	cmd := exec.Command("go", append(args, s.folder)...)
+	cmd.Env = append(os.Environ(), cgo)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", cmd, err, out)
 	}
 }
 
@@ -64,18 +104,14 @@ func setUpVM(t *testing.T) {
 	}
 }
 
-// guestFiles makes the folder that the guest sees: programs, tests and images,
-// as it has neither a network nor Go.
+// guestFiles makes the folder that the guest sees: programs and images, as it
+// has neither a network nor Go.
 func guestFiles(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	build := exec.Command("go", "test", "-c", "-tags=vm", "-o", filepath.Join(dir, "tests.test"), ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0") // another C library there
-	programs := exec.Command("cp", "-rL", bin, filepath.Join(dir, "bin"))
-	imgs := exec.Command("cp", "-rL", imageDir, filepath.Join(dir, "images"))
-	for _, cmd := range []*exec.Cmd{build, programs, imgs} {
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v\n%s", cmd, err, out)
+	for from, to := range map[string]string{bin: "bin", imageDir: "images"} {
+		if out, err := exec.Command("cp", "-rL", from, filepath.Join(dir, to)).CombinedOutput(); err != nil {
+			t.Fatalf("copy %s: %v\n%s", from, err, out)
 		}
 	}
 	return dir
