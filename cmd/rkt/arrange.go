@@ -2,6 +2,7 @@ package main
 
 import (
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -16,14 +17,17 @@ func arrange(root *cobra.Command, args []string) (path, rest []string, err error
 	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
 		return nil, args, nil
 	}
-	takesValue := valueFlags(root)
+	// To visit each flag of each command costs a few hundredths of what a
+	// short command does, and is needed only for a flag before the command with its
+	// value in the next word.
+	takesValue := sync.OnceValue(func() map[string]bool { return valueFlags(root) })
 	cmd := root
 	var before []string
 	for cmd.HasSubCommands() {
 		i := 0
 		for i < len(args) && (args[i] == "" || args[i][0] == '-' && args[i] != "-" && args[i] != "--") {
 			n := 1
-			if takesValue[args[i]] && i+1 < len(args) {
+			if i+1 < len(args) && !strings.Contains(args[i], "=") && takesValue()[args[i]] {
 				n = 2
 			}
 			if args[i] != "" {
