@@ -15,7 +15,7 @@ import (
 
 // settle is how long a pod is left alone before its memory is read: that is
 // what idle means here.
-const settle = time.Second
+const settle = 5 * time.Second
 
 // idleApp says that it is there, and then does nothing.
 const idleApp = "echo up; exec sleep 3600"
