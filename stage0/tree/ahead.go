@@ -1,9 +1,6 @@
 package tree
 
-import (
-	"hash"
-	"io"
-)
+import "io"
 
 // ahead reads and hashes a stream in a goroutine of its own, so that unpacking
 // one piece goes on while the next is decompressed.
@@ -27,8 +24,9 @@ const (
 	pieceSize = 256 << 10
 )
 
-// readAhead starts reading. All of the stream is in h once Read returned io.EOF.
-func readAhead(r io.Reader, h hash.Hash) *ahead {
+// readAhead starts reading. All of the stream is in h, which are hashes, once
+// Read returned io.EOF.
+func readAhead(r io.Reader, h io.Writer) *ahead {
 	a := &ahead{
 		full: make(chan piece, pieces), free: make(chan []byte, pieces),
 		stop: make(chan struct{}), done: make(chan struct{}),
@@ -40,7 +38,7 @@ func readAhead(r io.Reader, h hash.Hash) *ahead {
 	return a
 }
 
-func (a *ahead) run(r io.Reader, h hash.Hash) {
+func (a *ahead) run(r io.Reader, h io.Writer) {
 	defer close(a.done)
 	for {
 		var p piece
@@ -54,7 +52,7 @@ func (a *ahead) run(r io.Reader, h hash.Hash) {
 			n, p.err = r.Read(p.buf[p.n:])
 			p.n += n
 		}
-		h.Write(p.buf[:p.n])
+		_, _ = h.Write(p.buf[:p.n]) // hashes never fail
 		select {
 		case a.full <- p:
 		case <-a.stop:

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"hash/crc64"
 	"io"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -117,10 +116,10 @@ func (u *unpacker) file(name string, h *tar.Header) error {
 		}
 		fd, err = unix.Openat(pfd, base, flags, 0o600)
 	}
-	f, err := newFile(fd, name, err)
 	if err != nil {
 		return err
 	}
+	f := rawFile(fd)
 	err = u.fill(f, h)
 	if cerr := f.Close(); err == nil {
 		err = cerr
@@ -128,7 +127,7 @@ func (u *unpacker) file(name string, h *tar.Header) error {
 	return err
 }
 
-func (u *unpacker) fill(f *os.File, h *tar.Header) error {
+func (u *unpacker) fill(f rawFile, h *tar.Header) error {
 	var err error
 	if isSparse(h) {
 		err = u.copySparse(f, h)
@@ -139,10 +138,10 @@ func (u *unpacker) fill(f *os.File, h *tar.Header) error {
 		return err
 	}
 	// chown takes set-user-ID and file capabilities away, so it comes first.
-	if err := f.Chown(h.Uid, h.Gid); err != nil {
+	fd := int(f)
+	if err := unix.Fchown(fd, h.Uid, h.Gid); err != nil {
 		return err
 	}
-	fd := int(f.Fd())
 	if err := unix.Fchmod(fd, uint32(h.Mode)&0o7777); err != nil {
 		return err
 	}
@@ -153,9 +152,9 @@ func (u *unpacker) fill(f *os.File, h *tar.Header) error {
 	return setTimes(unix.AT_FDCWD, fdPath(fd), headerTimes(h), 0)
 }
 
-func (u *unpacker) copyPayload(f *os.File, h *tar.Header) error {
+func (u *unpacker) copyPayload(f rawFile, h *tar.Header) error {
 	if u.bare {
-		return errors.Join(f.Truncate(h.Size), u.split.payload(h.Name, 0, nil))
+		return errors.Join(unix.Ftruncate(int(f), h.Size), u.split.payload(h.Name, 0, nil))
 	}
 	if h.Size == 0 {
 		return u.split.payload(h.Name, 0, nil)
@@ -171,7 +170,7 @@ func (u *unpacker) copyPayload(f *os.File, h *tar.Header) error {
 		return errs.Newf(errs.Corrupt, "truncated archive: %d of %d bytes", n, h.Size)
 	}
 	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+	if err := unix.Fstat(int(f), &st); err != nil {
 		return err
 	}
 	u.payload[st.Ino] = u.split.pos
@@ -180,7 +179,7 @@ func (u *unpacker) copyPayload(f *os.File, h *tar.Header) error {
 
 // copySparse leaves the holes out of the file; what the tar has in their stead
 // goes to the residue.
-func (u *unpacker) copySparse(f *os.File, h *tar.Header) error {
+func (u *unpacker) copySparse(f rawFile, h *tar.Header) error {
 	if u.bare {
 		return u.copyPayload(f, h)
 	}
@@ -198,7 +197,7 @@ func (u *unpacker) copySparse(f *os.File, h *tar.Header) error {
 			}
 			at += int64(n)
 			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) && at == h.Size {
-				return f.Truncate(at)
+				return unix.Ftruncate(int(f), at)
 			}
 			if err != nil {
 				return tarError(err)

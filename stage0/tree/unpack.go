@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"hash/crc32"
 	"io"
 	"os"
 	"path"
@@ -107,6 +108,7 @@ type unpacker struct {
 	opt   Options
 	alg   digest.Alg
 	hash  hash.Hash // of all that came out of ahead, once that is at its end
+	sum   hash.Hash32
 	ahead *ahead
 	dir   string
 	root  *root
@@ -158,10 +160,11 @@ func newUnpacker(ctx context.Context, r io.Reader, dir string, opt Options, spli
 		return nil, err
 	}
 	h := alg.New()
-	stream := readAhead(r, h)
+	sum := crc32.New(sumTable)
+	stream := readAhead(r, io.MultiWriter(h, sum))
 	rec := &recorder{r: stream}
 	return &unpacker{
-		ctx: ctx, opt: opt, alg: alg, hash: h, ahead: stream, dir: dir, root: rt, rec: rec, tar: tar.NewReader(rec), split: split,
+		ctx: ctx, opt: opt, alg: alg, hash: h, sum: sum, ahead: stream, dir: dir, root: rt, rec: rec, tar: tar.NewReader(rec), split: split,
 		meta: layer.Meta{Version: layer.MetaVersion}, buf: make([]byte, 128<<10),
 		implicit: map[string]bool{".": true}, opaque: map[string]bool{}, replaced: map[string]bool{},
 		whited: map[string]bool{}, payload: map[uint64]int{}, residue: map[int]int64{},
