@@ -249,3 +249,26 @@ func TestHostileLayers(t *testing.T) {
 		}
 	}
 }
+
+// TestImageAccounts: a user of the image whose number is none of 32 bits is
+// refused rather than made another one.
+func TestImageAccounts(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	img := writeImage(t, "example.com/accounts:1", []images.Entry{
+		images.File("etc/passwd", 0o644, "root:x:0:0::/:/bin/sh\nevil:x:4294967296:0::/:/bin/sh\nem:x::0::/:/bin/sh\nbad:x:abc:0::/:/bin/sh\nlast:x:4294967295:0::/:/bin/sh\n"),
+		images.File("etc/group", 0o644, "root:x:0:\nwrap:x:4294967297:\n"),
+	})
+	for flag, value := range map[string]string{
+		"--user=evil": "4294967296", "--user=em": `""`, "--user=bad": "abc", "--user=last": "4294967295", "--group=wrap": "4294967297",
+	} {
+		_, name, _ := strings.Cut(flag, "=")
+		res := h.run(img, []string{flag}, "id")
+		if res.code != 254 || !strings.Contains(res.stderr, name) || !strings.Contains(res.stderr, value) {
+			t.Errorf("%s: %s", flag, res)
+		}
+	}
+	if res := h.run(img, []string{"--user=0"}, "id -u"); res.code != 0 || res.stdout != "0\n" {
+		t.Errorf("beside them: %s", res)
+	}
+}

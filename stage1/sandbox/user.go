@@ -1,17 +1,11 @@
 package sandbox
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/moby/sys/user"
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
@@ -25,78 +19,62 @@ type account struct {
 	name, home, shell string
 }
 
-// maxAccounts bounds what is read of the image's /etc/passwd and /etc/group.
-const maxAccounts = 16 << 20
-
 // lookupUser finds user and group as the specification orders it: a name in
 // the image's own files, also one that is all digits, then a number, then the
 // owner of a file.
 func lookupUser(r *root, app plan.App) (account, error) {
 	var a account
-	passwd, err := readAccounts(r, "/etc/passwd", user.ParsePasswd)
+	passwd, err := readPasswd(r)
 	if err != nil {
 		return a, err
 	}
-	group, err := readAccounts(r, "/etc/group", user.ParseGroup)
+	group, err := readGroup(r)
 	if err != nil {
 		return a, err
 	}
 	entry := findUser(passwd, app.User)
-	switch {
-	case entry != nil:
-		a.uid = entry.Uid
-	default:
+	if entry == nil {
 		a.uid, err = number(r, "user", "/etc/passwd", app.User, func(st unix.Stat_t) uint32 { return st.Uid })
 		if err != nil {
 			return a, err
 		}
-		i := slices.IndexFunc(passwd, func(u user.User) bool { return u.Uid == a.uid })
-		if i >= 0 {
-			entry = &passwd[i]
-		}
+		entry = findUID(passwd, a.uid)
 	}
+	a.name = strconv.Itoa(a.uid)
 	if entry != nil {
-		a.name, a.home, a.shell = entry.Name, entry.Home, entry.Shell
-	} else {
-		a.name = strconv.Itoa(a.uid)
+		if a.uid, a.gid, err = entry.ids(); err != nil {
+			return a, err
+		}
+		a.name, a.home, a.shell = entry.name, entry.home, entry.shell
 	}
-	if err := a.findGroups(r, app, entry, passwd, group); err != nil {
-		return a, err
-	}
-	return a, nil
+	return a, a.findGroups(r, app, entry, passwd, group)
 }
 
-func findUser(passwd []user.User, name string) *user.User {
-	i := slices.IndexFunc(passwd, func(u user.User) bool { return u.Name == name && name != "" })
-	if i < 0 {
-		return nil
-	}
-	return &passwd[i]
-}
-
-func (a *account) findGroups(r *root, app plan.App, entry *user.User, passwd []user.User, group []user.Group) (err error) {
-	i := slices.IndexFunc(group, func(g user.Group) bool { return g.Name == app.Group && g.Name != "" })
+// findGroups leaves the user's own group where none is named.
+func (a *account) findGroups(r *root, app plan.App, entry *userLine, passwd []userLine, group []groupLine) (err error) {
+	i := slices.IndexFunc(group, func(g groupLine) bool { return g.name == app.Group && g.name != "" })
 	switch {
 	case app.GroupIsUser:
-		a.gid = groupOfUser(passwd, app.Group)
+		a.gid, err = groupOfUser(r, passwd, app.Group)
 	case i >= 0:
-		a.gid = group[i].Gid
-	case app.Group == "" && entry != nil:
-		a.gid = entry.Gid
-	case app.Group == "":
-		a.gid = 0
-	default:
+		a.gid, err = group[i].id()
+	case app.Group != "":
 		a.gid, err = number(r, "group", "/etc/group", app.Group, func(st unix.Stat_t) uint32 { return st.Gid })
-		if err != nil {
-			return err
-		}
+	}
+	if err != nil {
+		return err
 	}
 	a.groups = slices.Clone(app.Groups)
 	if app.GroupsFromFile && entry != nil {
 		for _, g := range group {
-			if slices.Contains(g.List, entry.Name) {
-				a.groups = append(a.groups, g.Gid)
+			if !slices.Contains(g.members, entry.name) {
+				continue
 			}
+			gid, err := g.id()
+			if err != nil {
+				return err
+			}
+			a.groups = append(a.groups, gid)
 		}
 	}
 	slices.Sort(a.groups)
@@ -105,17 +83,20 @@ func (a *account) findGroups(r *root, app plan.App, entry *user.User, passwd []u
 }
 
 // groupOfUser is the own group of a user that is given by name or number, and
-// root's for one who is not listed.
-func groupOfUser(passwd []user.User, name string) int {
-	if u := findUser(passwd, name); u != nil {
-		return u.Gid
+// root's for a number that is not listed.
+func groupOfUser(r *root, passwd []userLine, name string) (int, error) {
+	u := findUser(passwd, name)
+	if u == nil {
+		uid, err := number(r, "user", "/etc/passwd", name, func(st unix.Stat_t) uint32 { return st.Uid })
+		if err != nil {
+			return 0, err
+		}
+		if u = findUID(passwd, uid); u == nil {
+			return 0, nil
+		}
 	}
-	uid, err := strconv.Atoi(name)
-	i := slices.IndexFunc(passwd, func(u user.User) bool { return err == nil && u.Uid == uid })
-	if i < 0 {
-		return 0
-	}
-	return passwd[i].Gid
+	_, gid, err := u.ids()
+	return gid, err
 }
 
 // number understands what is no name in the image: a number, the owner of a
@@ -131,30 +112,15 @@ func number(r *root, what, file, s string, owner func(unix.Stat_t) uint32) (int,
 		}
 		return int(owner(st)), nil
 	}
-	n, err := strconv.ParseUint(s, 10, 32)
-	switch {
-	case err == nil && n != math.MaxUint32: // which the kernel takes for "leave it"
-		return int(n), nil
-	case err == nil || errors.Is(err, strconv.ErrRange):
-		return 0, errs.Newf(errs.Usage, "%s %s: out of range", what, s)
+	if strings.Trim(s, "0123456789") == "" {
+		n, err := parseID(s)
+		if err != nil {
+			return 0, fmt.Errorf("%s %w", what, err)
+		}
+		return n, nil
 	}
 	return 0, errs.WithHint(errs.Newf(errs.NotFound, "%s %q: not in the image's %s", what, s, file),
 		"a number works without an entry")
-}
-
-func readAccounts[T any](r *root, name string, parse func(rd io.Reader) ([]T, error)) ([]T, error) {
-	data, err := r.read(name, maxAccounts)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("image's accounts: %w", err)
-	}
-	list, err := parse(bytes.NewReader(data))
-	if err != nil {
-		return nil, fmt.Errorf("image's accounts: %s: %w", name, err)
-	}
-	return list, nil
 }
 
 // environment adds what a login would set, where neither image nor user did.

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -71,6 +72,55 @@ func TestLookupUser(t *testing.T) {
 		if _, err := lookupUser(r, plan.App{User: c.user, Group: c.group}); !errs.Is(err, c.class) || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%s:%s: %v", c.user, c.group, err)
 		}
+	}
+}
+
+// A number that is none, or none of 32 bits, must not become another user.
+func TestNumbersOfAccounts(t *testing.T) {
+	const fine = "root:x:0:0::/:/bin/sh\nok:x:5:6::/:/bin/sh\n"
+	for _, bad := range []string{"4294967296", "4294967295", "18446744073709551616", "-1", "", "abc", "0x0", "+0", " 0", "1e3"} {
+		f := newFixture(t)
+		r, err := openRoot(f.layer(
+			"etc/passwd="+fine+"+::::::\nbad:x:"+bad+":7::/:/bin/sh\nbadgroup:x:8:"+bad+"::/:/bin/sh\nshort\n",
+			"etc/group=root:x:0:\nbad:x:"+bad+":member\nshort\n"))
+		f.must(err)
+		defer r.close()
+		for what, c := range map[string]struct {
+			app  plan.App
+			name string
+		}{
+			"user":                {plan.App{User: "bad"}, `user "bad"`},
+			"user with a group":   {plan.App{User: "bad", Group: "ok"}, `user "bad"`},
+			"own group":           {plan.App{User: "badgroup"}, `user "badgroup"`},
+			"own group by number": {plan.App{User: "8"}, `user "badgroup"`},
+			"group of a user":     {plan.App{User: "0", Group: "badgroup", GroupIsUser: true}, `user "badgroup"`},
+			"group":               {plan.App{User: "0", Group: "bad"}, `group "bad"`},
+		} {
+			a, err := lookupUser(r, c.app)
+			if !errs.Is(err, errs.Usage) || !strings.Contains(err.Error(), c.name) || !strings.Contains(err.Error(), strconv.Quote(bad)) {
+				t.Errorf("%s with number %q: %+v, %v", what, bad, a, err)
+			}
+		}
+		if a, err := lookupUser(r, plan.App{User: "short", Group: "0"}); err == nil {
+			t.Errorf("a line without numbers: %+v", a)
+		}
+		if a, err := lookupUser(r, plan.App{User: "0", Group: "short"}); err == nil {
+			t.Errorf("a group without number: %+v", a)
+		}
+		if a, err := lookupUser(r, plan.App{User: "5", Group: "ghost", GroupIsUser: true}); err == nil {
+			t.Errorf("the group of a user who is not there: %+v", a)
+		}
+		// Lines that nobody asks for harm nobody.
+		if a, err := lookupUser(r, plan.App{User: "ok", GroupsFromFile: true}); err != nil || a.uid != 5 || a.gid != 6 {
+			t.Errorf("beside the number %q: %+v, %v", bad, a, err)
+		}
+	}
+	f := newFixture(t)
+	r, err := openRoot(f.layer("etc/passwd=member:x:5:6::/:/bin/sh\n", "etc/group=bad:x:4294967297:member\n"))
+	f.must(err)
+	defer r.close()
+	if a, err := lookupUser(r, plan.App{User: "member", GroupsFromFile: true}); !errs.Is(err, errs.Usage) || !strings.Contains(err.Error(), `"4294967297"`) {
+		t.Errorf("a supplementary group: %+v, %v", a, err)
 	}
 }
 
