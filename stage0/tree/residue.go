@@ -161,6 +161,24 @@ func (r *residueReader) next(pos int) (io.Reader, bool) {
 	return io.LimitReader(r.zip, size), true
 }
 
+// end is an error unless all was taken and nothing follows.
+func (r *residueReader) end() error {
+	if r.zip == nil {
+		return nil
+	}
+	if len(r.left) > 0 {
+		return errs.Newf(errs.Corrupt, "read residue: %s is too long", metaFile)
+	}
+	n, err := io.Copy(io.Discard, r.zip)
+	switch {
+	case err != nil:
+		return errs.Newf(errs.Corrupt, "read residue: %w", err)
+	case n > 0:
+		return errs.Newf(errs.Corrupt, "read residue: %d bytes too many", n)
+	}
+	return nil
+}
+
 func (r *residueReader) close() {
 	if r.file != nil {
 		r.zip.Close()

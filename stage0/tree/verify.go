@@ -139,7 +139,9 @@ func rebuildTolerant(dir string, meta layer.Meta, w io.Writer, found *damages) e
 		return errs.WithClass(errs.Corrupt, err)
 	}
 	defer b.residue.close()
-	err = readSplit(filepath.Join(dir, splitFile), b.entry)
+	if err = readSplit(filepath.Join(dir, splitFile), b.entry); err == nil {
+		err = b.residue.end()
+	}
 	if err != nil && !errors.Is(err, io.ErrClosedPipe) {
 		err = errs.WithClass(errs.Corrupt, err)
 	}
