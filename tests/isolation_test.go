@@ -272,3 +272,24 @@ func TestImageAccounts(t *testing.T) {
 		t.Errorf("beside them: %s", res)
 	}
 }
+
+// TestUnknownCalls: a mistyped system call or capability is an error where the
+// user asks for it.
+func TestUnknownCalls(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	for flag, text := range map[string]string{
+		"--seccomp=mode=remove,mount,unmount": `system call "unmount": unknown`,
+		"--seccomp=mode=retain,read,opne":     `system call "opne": unknown`,
+		"--caps-remove=CAP_MKNODE":            `"CAP_MKNODE": unknown`,
+	} {
+		if res := h.run(image("busybox.aci"), []string{flag}, "true"); res.code != 254 || !strings.Contains(res.stderr, text) {
+			t.Errorf("%s: %s", flag, res)
+		}
+	}
+	// Calls of other architectures are calls.
+	res := h.run(image("busybox.aci"), []string{"--seccomp=mode=remove,errno=EPERM,mkdir,mkdirat,arm_fadvise64_64,s390_pci_mmio_read,vm86"}, "mkdir /x 2>/dev/null || echo refused")
+	if res.code != 0 || res.stdout != "refused\n" {
+		t.Errorf("calls of other architectures: %s", res)
+	}
+}

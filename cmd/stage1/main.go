@@ -95,8 +95,9 @@ func report(name string, err error) {
 
 func environment(name string) supervise.Env {
 	return supervise.Env{
-		Launcher: libcontainer.New(libcontainer.Options{}),
-		Stdin:    os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Launcher:  libcontainer.New(libcontainer.Options{}),
+		KnowsCall: libcontainer.KnowsCall,
+		Stdin:     os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		Notify: func(err error) { report(name, err) },
 	}
 }

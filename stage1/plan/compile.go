@@ -30,6 +30,9 @@ type Host struct {
 	OOMScoreAdj  int      // of this process
 	MachineHosts bool     // the host has an /etc/hosts
 	ResolvConf   bool     // the host has an /etc/resolv.conf
+	// KnowsCall says whether a filter can have a rule for the system call,
+	// whatever architecture has it; nil if this program has no filters.
+	KnowsCall func(name string) bool `json:"-"`
 }
 
 // Compile makes the plan. Errors name the app and what it asked for.
@@ -136,7 +139,7 @@ func compileApp(in Input, ra *podspec.App, set *volumeSet) (App, error) {
 	for _, f := range []func() error{
 		func() error { return handlers(&app, spec.EventHandlers) },
 		func() error { return stopRules(&app, ra.Annotations, img.Notes) },
-		func() error { return isolate(&app, in, spec.Isolators) },
+		func() error { return isolate(&app, in, spec.Isolators, img.Original) },
 		func() error { return mounts(&app, in, ra, spec, set) },
 	} {
 		if err := f(); err != nil {

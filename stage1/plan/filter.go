@@ -35,7 +35,7 @@ var (
 )
 
 // filter chooses the app's system call filter.
-func filter(app *App, in Input, found map[string]json.RawMessage) error {
+func filter(app *App, in Input, found map[string]isolator) error {
 	retain, isRetain := found[isoSecRetain]
 	remove, isRemove := found[isoSecRemove]
 	switch {
@@ -45,20 +45,33 @@ func filter(app *App, in Input, found map[string]json.RawMessage) error {
 		app.Notes = append(app.Notes, "changed: no system call filter")
 		return nil
 	case isRetain:
-		return retainFilter(app, in.Host.Arch, retain)
+		return retainFilter(app, in.Host, retain)
 	case isRemove:
-		return removeFilter(app, in.Host.Arch, remove)
+		return removeFilter(app, in.Host, remove)
 	}
 	app.Seccomp = DefaultFilter(in.Host.Arch, app.Capabilities)
 	return nil
 }
 
-func retainFilter(app *App, arch string, value json.RawMessage) error {
-	names, action, errno, err := callSet(isoSecRetain, value)
+// knownCalls leaves out calls that no architecture has: a filter can't have a
+// rule for them, and whoever mistyped one believes that it has.
+func knownCalls(app *App, host Host, name string, iso isolator, names []string) ([]string, error) {
+	if host.KnowsCall == nil { // then there are no filters: the launcher says so
+		return names, nil
+	}
+	return known(app, name, iso, "system call", names, host.KnowsCall)
+}
+
+func retainFilter(app *App, host Host, iso isolator) error {
+	arch := host.Arch
+	names, action, errno, err := callSet(isoSecRetain, iso.value)
 	if err != nil {
 		return err
 	}
 	plain, wild := split(names)
+	if plain, err = knownCalls(app, host, isoSecRetain, iso, plain); err != nil {
+		return err
+	}
 	for _, w := range wild {
 		switch {
 		case w == wildAll: // it masks the rest
@@ -79,12 +92,16 @@ func retainFilter(app *App, arch string, value json.RawMessage) error {
 	return nil
 }
 
-func removeFilter(app *App, arch string, value json.RawMessage) error {
-	names, action, errno, err := callSet(isoSecRemove, value)
+func removeFilter(app *App, host Host, iso isolator) error {
+	arch := host.Arch
+	names, action, errno, err := callSet(isoSecRemove, iso.value)
 	if err != nil {
 		return err
 	}
 	plain, wild := split(names)
+	if plain, err = knownCalls(app, host, isoSecRemove, iso, plain); err != nil {
+		return err
+	}
 	for _, w := range wild {
 		switch w {
 		case wildEmpty: // it masks the rest
@@ -93,6 +110,12 @@ func removeFilter(app *App, arch string, value json.RawMessage) error {
 		default:
 			return errs.Newf(errs.Unsupported, "isolator %s: %s: unknown", isoSecRemove, w)
 		}
+	}
+	if len(plain) == 0 {
+		// Nothing that it names is there to be refused. A filter that lets
+		// everything pass is the last thing it asked for.
+		app.Seccomp = DefaultFilter(arch, app.Capabilities)
+		return nil
 	}
 	slices.Sort(plain)
 	app.Seccomp = &specs.LinuxSeccomp{

@@ -3,8 +3,11 @@ package plan
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/moby/sys/capability"
 
 	"github.com/rkt-pods/rkt/pkg/appc"
 	"github.com/rkt-pods/rkt/pkg/errs"
@@ -36,22 +39,61 @@ func DefaultCapabilities() []string {
 	}
 }
 
+// isolator is what one asks for. The image's own is the image maker's doing:
+// what can't be had of it is noted. What the user asks for can't be left out.
+type isolator struct {
+	value json.RawMessage
+	image bool
+}
+
+// ofImage says whether the image itself asks for exactly that: stage0 copies
+// the image's isolators that nobody replaces into the pod manifest.
+func ofImage(iso appc.Isolator, original *appc.App) bool {
+	if original == nil {
+		return false
+	}
+	var mine any
+	if json.Unmarshal(iso.Value, &mine) != nil {
+		return false
+	}
+	return slices.ContainsFunc(original.Isolators, func(o appc.Isolator) bool {
+		var theirs any
+		return o.Name == iso.Name && json.Unmarshal(o.Value, &theirs) == nil && reflect.DeepEqual(mine, theirs)
+	})
+}
+
+// known returns the names that is has a meaning for.
+func known(app *App, name string, iso isolator, what string, names []string, is func(string) bool) ([]string, error) {
+	var list []string
+	for _, n := range names {
+		switch {
+		case is(n):
+			list = append(list, n)
+		case iso.image:
+			app.Notes = append(app.Notes, fmt.Sprintf("ignored: %s %q in the image's %s: unknown", what, n, name))
+		default:
+			return nil, errs.Newf(errs.Usage, "isolator %s: %s %q: unknown", name, what, n)
+		}
+	}
+	return list, nil
+}
+
 // isolate fills in capabilities, filter, no-new-privileges and the OOM score.
-func isolate(app *App, in Input, list []appc.Isolator) error {
-	found := map[string]json.RawMessage{}
+func isolate(app *App, in Input, list []appc.Isolator, original *appc.App) error {
+	found := map[string]isolator{}
 	for _, iso := range list {
 		switch iso.Name {
 		case isoRetain, isoRemove, isoNoNewPrivs, isoSecRetain, isoSecRemove, isoOOM:
 			if _, twice := found[iso.Name]; twice && iso.Name != isoNoNewPrivs {
 				return errs.Newf(errs.Usage, "isolator %s: given twice", iso.Name)
 			}
-			found[iso.Name] = iso.Value
+			found[iso.Name] = isolator{iso.Value, ofImage(iso, original)}
 		default:
 			app.Notes = append(app.Notes, ignored(iso.Name))
 		}
 	}
 	if v, ok := found[isoNoNewPrivs]; ok {
-		if err := decode(isoNoNewPrivs, v, &app.NoNewPrivs); err != nil {
+		if err := decode(isoNoNewPrivs, v.value, &app.NoNewPrivs); err != nil {
 			return err
 		}
 	}
@@ -82,7 +124,7 @@ func ignored(name string) string {
 
 // capabilities: what is asked for by name is given or refused, of the default
 // set this process may keep back what it doesn't have itself.
-func capabilities(app *App, in Input, found map[string]json.RawMessage) error {
+func capabilities(app *App, in Input, found map[string]isolator) error {
 	retain, isRetain := found[isoRetain]
 	remove, isRemove := found[isoRemove]
 	switch {
@@ -93,7 +135,10 @@ func capabilities(app *App, in Input, found map[string]json.RawMessage) error {
 		app.Notes = append(app.Notes, "changed: all of the host's capabilities are given")
 		return nil
 	case isRetain:
-		set, err := capSet(isoRetain, retain)
+		set, err := capSet(isoRetain, retain.value)
+		if err == nil {
+			set, err = known(app, isoRetain, retain, "capability", set, isCapability)
+		}
 		if err != nil {
 			return err
 		}
@@ -108,7 +153,10 @@ func capabilities(app *App, in Input, found map[string]json.RawMessage) error {
 	}
 	set := DefaultCapabilities()
 	if isRemove {
-		gone, err := capSet(isoRemove, remove)
+		gone, err := capSet(isoRemove, remove.value)
+		if err == nil {
+			gone, err = known(app, isoRemove, remove, "capability", gone, isCapability)
+		}
 		if err != nil {
 			return err
 		}
@@ -122,6 +170,13 @@ func capabilities(app *App, in Input, found map[string]json.RawMessage) error {
 		}
 	}
 	return nil
+}
+
+// isCapability says whether any kernel has a capability of that name.
+func isCapability(name string) bool {
+	return slices.ContainsFunc(capability.ListKnown(), func(c capability.Cap) bool {
+		return "CAP_"+strings.ToUpper(c.String()) == name
+	})
 }
 
 // capSet reads {"set": [...]}, sorted, each once, in the kernel's spelling.
@@ -147,13 +202,13 @@ func capSet(name string, value json.RawMessage) ([]string, error) {
 }
 
 // oomScore: the kernel lets a process without CAP_SYS_RESOURCE only raise it.
-func oomScore(app *App, host Host, found map[string]json.RawMessage) error {
+func oomScore(app *App, host Host, found map[string]isolator) error {
 	value, ok := found[isoOOM]
 	if !ok {
 		return nil
 	}
 	var n int
-	if err := decode(isoOOM, value, &n); err != nil {
+	if err := decode(isoOOM, value.value, &n); err != nil {
 		return err
 	}
 	if n < -1000 || n > 1000 {

@@ -19,14 +19,15 @@ import (
 // control socket send what happened and touch nothing but what their types
 // say.
 type pod struct {
-	ctx      context.Context
-	runDir   string
-	records  *records
-	launcher launch.Launcher
-	box      box
-	groups   groups
-	machine  *lifecycle.Machine
-	apps     []*app
+	ctx       context.Context
+	runDir    string
+	records   *records
+	launcher  launch.Launcher
+	knowsCall func(string) bool
+	box       box
+	groups    groups
+	machine   *lifecycle.Machine
+	apps      []*app
 
 	stdin       *os.File
 	out, errout *output

@@ -41,6 +41,7 @@ const flushTimeout = 5 * time.Second
 // Env is what a supervisor gets from its program.
 type Env struct {
 	Launcher              launch.Launcher
+	KnowsCall             func(string) bool // whether a filter can have a rule for the system call
 	Stdin, Stdout, Stderr *os.File
 	Notify                func(error)  // tells the user what does not end the pod; any goroutine
 	Trace                 func(string) // tells who debugs how far things are; nil: nobody does
@@ -71,7 +72,7 @@ func neverRan(dir poddir.Dir, cause error) error {
 
 func newPod(ctx context.Context, dir poddir.Dir, runDir string, env Env, in *inputs) *pod {
 	p := &pod{
-		ctx: ctx, runDir: runDir, records: newRecords(dir, runDir, in), launcher: env.Launcher,
+		ctx: ctx, runDir: runDir, records: newRecords(dir, runDir, in), launcher: env.Launcher, knowsCall: env.KnowsCall,
 		stdin: env.Stdin, notify: env.Notify, tell: env.Trace, born: time.Now(),
 		events: make(chan happened), calls: make(chan call), over: make(chan struct{}),
 		signals: make(chan os.Signal, 64), once: map[string]bool{},
@@ -87,7 +88,7 @@ func (p *pod) run(in *inputs, err error, open func(plan.Pod, *records) (box, err
 	defer func() { p.tty.close() }() // whatever happens
 	var planned plan.Pod
 	if err == nil {
-		planned, err = compile(p.records.dir.UUID(), in, p.wantsTerminal(in))
+		planned, err = p.compile(in)
 	}
 	if merr := p.assemble(in, planned); merr != nil {
 		return lifecycle.CodeSetup, errors.Join(err, merr, neverRan(p.records.dir, merr))
@@ -129,7 +130,7 @@ func (p *pod) catchSignals() {
 }
 
 // compile plans the pod; it does nothing yet.
-func compile(uuid string, in *inputs, tty bool) (plan.Pod, error) {
+func (p *pod) compile(in *inputs) (plan.Pod, error) {
 	if err := in.manifest.CheckSupported(); err != nil {
 		return plan.Pod{}, err
 	}
@@ -140,14 +141,15 @@ func compile(uuid string, in *inputs, tty bool) (plan.Pod, error) {
 	if err != nil {
 		return plan.Pod{}, err
 	}
+	host.KnowsCall = p.knowsCall
 	term := ""
-	if tty {
+	if p.wantsTerminal(in) {
 		if term = os.Getenv("TERM"); term == "" {
 			term = "xterm"
 		}
 	}
 	return plan.Compile(plan.Input{
-		UUID: uuid, Pod: in.manifest, Images: in.images, Options: in.options, Host: host, Term: term,
+		UUID: p.records.dir.UUID(), Pod: in.manifest, Images: in.images, Options: in.options, Host: host, Term: term,
 	})
 }
 
