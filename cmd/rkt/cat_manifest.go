@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -34,16 +33,17 @@ func runCatManifest(g *globals, args []string, uuidFile string, pretty bool) err
 		return err
 	}
 	for _, word := range words {
-		_, found, err := g.onePod([]string{word}, "")
+		h, found, err := g.onePod([]string{word}, "")
 		if err != nil {
 			return err
 		}
-		data, err := os.ReadFile(found.Dir.Manifest())
+		data, err := h.pods.ManifestBytes(found)
 		if err != nil {
-			return errs.Newf(errs.NotFound, "pod %s: manifest: %w", found.UUID, err)
+			return err
 		}
 		if err := printManifest(g, data, pretty); err != nil {
-			return errs.Newf(errs.Corrupt, "pod %s: manifest: %w", found.UUID, err)
+			err = errs.Newf(errs.Corrupt, "pod %s: manifest: %w", found.UUID, err)
+			return errs.WithHint(err, "nothing can be read out of it any more; \"rkt rm %s\" removes the pod, once it is stopped", found.UUID)
 		}
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/crilog"
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/poddir"
+	"github.com/rkt-pods/rkt/stage0/pod"
 )
 
 type logsOptions struct {
@@ -43,20 +44,18 @@ func runLogs(g *globals, o logsOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	f, err := h.pods.Facts(found)
+	var f pod.Facts
+	var sources []*source
+	defer func() { closeAll(sources) }()
+	// All files are opened before a word is printed: the pod may be set aside
+	// or removed at any time, and descriptors stay good then.
+	err = h.pods.ReadKept(found, func(now pod.Pod) error {
+		closeAll(sources)
+		f, sources, err = openLogs(h.pods, now, o.app)
+		return err
+	})
 	if err != nil {
 		return err
-	}
-	var sources []*source
-	defer func() {
-		for _, s := range sources {
-			s.close()
-		}
-	}()
-	for _, a := range f.Apps {
-		if o.app == "" || o.app == a.Name {
-			sources = append(sources, &source{app: a.Name, dir: f.Dir.App(a.Name)})
-		}
 	}
 	if len(sources) == 0 {
 		_, err := pickApp(f, o.app)
@@ -65,46 +64,65 @@ func runLogs(g *globals, o logsOptions, args []string) error {
 	return merge(sources, newLogPrinter(g, o, len(f.Apps) > 1 && o.app == ""))
 }
 
+// openLogs opens the logs of all executions of the apps, or of the one named.
+func openLogs(pods pod.Pods, p pod.Pod, only string) (f pod.Facts, sources []*source, err error) {
+	if f, err = pods.Facts(p); err != nil {
+		return f, nil, err
+	}
+	for _, a := range f.Apps {
+		if only != "" && only != a.Name {
+			continue
+		}
+		s := &source{app: a.Name}
+		sources = append(sources, s)
+		if err := s.open(f.Dir.App(a.Name)); err != nil {
+			return f, sources, fmt.Errorf("app %s: log: %w", a.Name, err)
+		}
+	}
+	return f, sources, nil
+}
+
+func closeAll(sources []*source) {
+	for _, s := range sources {
+		s.close()
+	}
+}
+
 // source gives the log entries of one app over all its executions, with the
 // next one at hand.
 type source struct {
 	app     string
-	dir     poddir.AppDir
-	left    []int // executions that are still to be opened
-	started bool
-	reader  *crilog.Reader
+	readers []*crilog.Reader // those with entries left, the next one first
 	next    crilog.Entry
 	content []byte // of next; the reader reuses its own
 }
 
-// advance reads the next entry, and returns io.EOF behind the last one.
-func (s *source) advance() error {
-	if !s.started {
-		s.started = true
-		attempts, err := s.dir.Attempts()
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+// open opens the log of each execution that has one.
+func (s *source) open(dir poddir.AppDir) error {
+	attempts, err := dir.Attempts()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, n := range attempts {
+		r, err := crilog.Open(dir.Attempt(n).Log())
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
 			return err
 		}
-		s.left = attempts
+		s.readers = append(s.readers, r)
 	}
-	for {
-		if s.reader == nil {
-			if len(s.left) == 0 {
-				return io.EOF
-			}
-			r, err := crilog.Open(s.dir.Attempt(s.left[0]).Log())
-			s.left = s.left[1:]
-			if errors.Is(err, fs.ErrNotExist) {
-				continue
-			}
-			if err != nil {
-				return fmt.Errorf("app %s: log: %w", s.app, err)
-			}
-			s.reader = r
-		}
-		e, err := s.reader.Next()
+	return nil
+}
+
+// advance reads the next entry, and returns io.EOF behind the last one.
+func (s *source) advance() error {
+	for len(s.readers) > 0 {
+		e, err := s.readers[0].Next()
 		if errors.Is(err, io.EOF) {
-			s.close()
+			_ = s.readers[0].Close() // it was only read
+			s.readers = s.readers[1:]
 			continue
 		}
 		if err != nil {
@@ -114,13 +132,14 @@ func (s *source) advance() error {
 		s.next, s.next.Content = e, s.content
 		return nil
 	}
+	return io.EOF
 }
 
 func (s *source) close() {
-	if s.reader != nil {
-		_ = s.reader.Close() // it was only read
-		s.reader = nil
+	for _, r := range s.readers {
+		_ = r.Close() // it was only read
 	}
+	s.readers = nil
 }
 
 // merge prints the entries of all apps in the order of their times.

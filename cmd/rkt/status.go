@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/stage0/pod"
 )
 
@@ -85,7 +86,7 @@ func runStatus(ctx context.Context, g *globals, o statusOptions, args []string) 
 		over, err := h.pods.WaitOver(ctx, found.UUID)
 		switch {
 		case errors.Is(err, context.DeadlineExceeded):
-			return withCode(codeTimeout, err)
+			return withCode(codeTimeout, errs.WithHint(err, "\"rkt stop %s\" ends a pod that runs", found.UUID))
 		case err != nil:
 			return err
 		}
@@ -94,6 +95,9 @@ func runStatus(ctx context.Context, g *globals, o statusOptions, args []string) 
 	f, err := h.pods.Facts(found)
 	if err != nil {
 		return err
+	}
+	if f.Folder == poddir.Garbage {
+		return pod.Removed(f.UUID, "read")
 	}
 	return g.printStatus(viewOf(f), o)
 }

@@ -115,7 +115,7 @@ func kill(ctx context.Context, pods pod.Pods, p pod.Pod) error {
 	}
 	id, err := f.SupervisorID()
 	if err != nil {
-		return err
+		return stoppedMeanwhile(pods, p, err) // its folder may have moved
 	}
 	if err := id.Kill(); err != nil {
 		return err

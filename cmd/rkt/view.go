@@ -78,17 +78,34 @@ func summaries(storeID string) ([]view, error) {
 		if _, err := poddir.ParseUUID(e.Name()); err != nil {
 			continue
 		}
-		var s poddir.Summary
-		err := atomicfile.ReadJSON(filepath.Join(dir, e.Name(), poddir.SummaryFile), &s)
+		v, err := summary(storeID, e.Name())
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, viewOfSummary(s))
+		all = append(all, v)
 	}
 	return all, nil
+}
+
+// summary shows one pod as anyone may see it. The supervisor's last words are
+// written before it ends, so only a summary that is read after its death says
+// whether there are any.
+func summary(storeID, uuid string) (view, error) {
+	path := filepath.Join(poddir.RunDir(storeID, uuid), poddir.SummaryFile)
+	var v view
+	for range 2 {
+		var s poddir.Summary
+		if err := atomicfile.ReadJSON(path, &s); err != nil {
+			return v, err
+		}
+		if v = viewOfSummary(s); v.exit == nil || !v.exit.Derived {
+			break
+		}
+	}
+	return v, nil
 }
 
 func viewOfSummary(s poddir.Summary) view {

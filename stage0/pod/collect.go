@@ -268,13 +268,18 @@ func (p Pods) removeRunDir(uuid string) error {
 	return nil
 }
 
-// removeFiles deletes the pod's folder: refs.json after all that may need what
-// it names, the lock last.
+// removeFiles deletes the pod's folder: the manifest before the apps, so that a
+// reader who finds it has read whole apps; refs.json after all that may need
+// what it names, the lock last.
 func removeFiles(dir poddir.Dir) error {
 	last := []string{filepath.Base(dir.Refs()), filepath.Base(dir.Lock())}
 	entries, err := os.ReadDir(string(dir))
 	if err != nil {
 		return err
+	}
+	isManifest := func(e fs.DirEntry) bool { return e.Name() == filepath.Base(dir.Manifest()) }
+	if i := slices.IndexFunc(entries, isManifest); i > 0 {
+		entries[0], entries[i] = entries[i], entries[0]
 	}
 	for _, e := range entries {
 		if e.Name() == last[0] || e.Name() == last[1] {

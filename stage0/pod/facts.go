@@ -39,33 +39,29 @@ type AppFacts struct {
 
 // Facts reads a pod's records. Where the supervisor died before it could
 // write them, it returns what gc would write, marked as derived.
-func (p Pods) Facts(pod Pod) (Facts, error) {
-	for range maxMoves {
-		f, err := p.facts(pod)
-		if err == nil || exists(string(pod.Dir)) {
-			return f, err
-		}
-		// It moved on while it was read.
-		if pod, err = p.Get(pod.UUID); err != nil {
-			return Facts{}, err
-		}
-	}
-	return Facts{}, errs.Newf(errs.Busy, "pod %s: keeps moving", pod.UUID)
+func (p Pods) Facts(pod Pod) (f Facts, err error) {
+	err = p.Read(pod, func(now Pod) error {
+		f, err = facts(now)
+		return err
+	})
+	return f, err
 }
 
-func (p Pods) facts(pod Pod) (Facts, error) {
+// facts reads the records in the folder where the pod was. They are told only
+// by those who know that it did not move meanwhile.
+func facts(pod Pod) (Facts, error) {
 	f := Facts{Pod: pod}
 	var refs poddir.Refs
 	if err := read(pod.Dir.Refs(), &refs); err != nil {
-		return f, podErr(pod, err)
+		return f, err
 	}
 	f.CreatedAt = refs.CreatedAt
 	if err := read(pod.Dir.Run(), &f.Options); err != nil {
-		return f, podErr(pod, err)
+		return f, err
 	}
 	var sup poddir.Supervisor
 	if err := read(pod.Dir.Supervisor(), &sup); err != nil {
-		return f, podErr(pod, err)
+		return f, err
 	}
 	if sup.PID != 0 {
 		f.Supervisor = &sup
@@ -78,20 +74,24 @@ func (p Pods) facts(pod Pod) (Facts, error) {
 		return f, nil
 	}
 	if err != nil {
-		return f, podErr(pod, err)
+		return f, err
 	}
 	if f.Manifest, err = podspec.Parse(data); err != nil {
-		return f, podErr(pod, errs.WithClass(errs.Corrupt, err))
+		return f, errs.WithClass(errs.Corrupt, err)
 	}
 	if f.Exit, err = readExit(pod); err != nil {
-		return f, podErr(pod, err)
+		return f, err
 	}
 	for _, a := range f.Manifest.Apps {
 		status, err := readStatus(pod, a.Name)
 		if err != nil {
-			return f, podErr(pod, err)
+			return f, err
 		}
 		f.Apps = append(f.Apps, AppFacts{Name: a.Name, Image: a.Image, Status: status})
+	}
+	if pod.Folder == poddir.Garbage && !exists(pod.Dir.Manifest()) {
+		// The manifest is removed before the apps are: these are half of them.
+		f.Manifest, f.Apps = nil, nil
 	}
 	return f, nil
 }
@@ -119,20 +119,12 @@ func readExit(pod Pod) (*poddir.Exit, error) {
 }
 
 // Exit is the exit of Facts without all the rest.
-func (p Pods) Exit(pod Pod) (*poddir.Exit, error) {
-	for range maxMoves {
-		e, err := readExit(pod)
-		if exists(string(pod.Dir)) {
-			if err != nil {
-				err = podErr(pod, err)
-			}
-			return e, err
-		}
-		if pod, err = p.Get(pod.UUID); err != nil {
-			return nil, err
-		}
-	}
-	return nil, errs.Newf(errs.Busy, "pod %s: keeps moving", pod.UUID)
+func (p Pods) Exit(pod Pod) (e *poddir.Exit, err error) {
+	err = p.Read(pod, func(now Pod) error {
+		e, err = readExit(now)
+		return err
+	})
+	return e, err
 }
 
 // readStatus returns the app's last status; of a pod that is over it is a
@@ -169,7 +161,7 @@ func lastAttempt(a poddir.AppDir) int {
 // Finish writes the statuses and the exit that a dead supervisor left out. The
 // pod must be over and locked by the caller.
 func (p Pods) Finish(pod Pod) error {
-	f, err := p.facts(pod)
+	f, err := facts(pod)
 	if err != nil {
 		return err
 	}
@@ -198,10 +190,18 @@ func (p Pods) Finish(pod Pod) error {
 // before it has written that, by what stands in the lock, since stage0 becomes
 // the supervisor by exec.
 func (f Facts) SupervisorID() (proc.ID, error) {
+	var sup poddir.Supervisor
 	if f.Supervisor != nil {
-		return f.Supervisor.ID, nil
+		sup = *f.Supervisor
 	}
-	h, err := lock.ReadHolder(f.Dir.Lock())
+	return supervisorID(f.Dir, sup)
+}
+
+func supervisorID(dir poddir.Dir, sup poddir.Supervisor) (proc.ID, error) {
+	if sup.PID != 0 {
+		return sup.ID, nil
+	}
+	h, err := lock.ReadHolder(dir.Lock())
 	return h.ID, err
 }
 
@@ -224,10 +224,17 @@ func damaged(err error) error {
 	return errs.WithClass(errs.Corrupt, err)
 }
 
+// podErr names the pod, unless the error does.
 func podErr(pod Pod, err error) error {
+	if _, ok := errors.AsType[goneError](err); ok {
+		return err
+	}
 	err = fmt.Errorf("pod %s: %w", pod.UUID, err)
-	if errs.Is(err, errs.Corrupt) && pod.State.Over() {
-		return errs.WithHint(err, "\"rkt rm %s\" removes it", pod.UUID)
+	if errs.Is(err, errs.Corrupt) {
+		if pod.State.Over() || pod.State == Prepared {
+			return errs.WithHint(err, "\"rkt rm %s\" removes it", pod.UUID)
+		}
+		return errs.WithHint(err, "\"rkt stop --force %s\" and then \"rkt rm %[1]s\" remove it", pod.UUID)
 	}
 	return err
 }

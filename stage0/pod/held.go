@@ -3,7 +3,6 @@ package pod
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"slices"
 
@@ -54,23 +53,17 @@ func (h Held) Err() error {
 	return all
 }
 
-// refs reads what a pod holds, following it where it moves.
-func (p Pods) refs(pod Pod) (poddir.Refs, error) {
-	for range maxMoves {
-		refs, err := readRefs(pod)
-		if err == nil {
-			return refs, nil
-		}
-		again, gone := p.Get(pod.UUID)
-		if errors.Is(gone, fs.ErrNotExist) {
-			return poddir.Refs{}, nil
-		}
-		if gone != nil || again.Dir == pod.Dir {
-			return poddir.Refs{}, err
-		}
-		pod = again
+// refs reads what a pod holds, following it where it moves. One that is gone
+// holds nothing.
+func (p Pods) refs(pod Pod) (refs poddir.Refs, err error) {
+	_, err = p.settled(pod, func(now Pod) error {
+		refs, err = readRefs(now)
+		return err
+	})
+	if _, gone := errors.AsType[goneError](err); gone {
+		return poddir.Refs{}, nil
 	}
-	return poddir.Refs{}, fmt.Errorf("pod %s: keeps moving", pod.UUID)
+	return refs, err
 }
 
 // readRefs reads refs.json, or rebuilds it from the manifest and the apps'

@@ -19,14 +19,20 @@ import (
 // class Unavailable when ctx ends before. It sleeps in the kernel: on the
 // supervisor's pidfd while the pod runs, on the pod's cgroup while it is
 // ending, on the folder while it is still to be started.
+//
+// A pod that is removed meanwhile is an error of class NotFound.
 func (p Pods) WaitOver(ctx context.Context, uuid string) (Pod, error) {
+	begin := time.Now()
 	for {
 		pod, err := p.Get(uuid)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && pod.Folder == poddir.Garbage {
+			return pod, Removed(uuid, "waited for")
+		}
 		if err != nil || pod.State.Over() {
 			return pod, err
 		}
 		if err := p.waitStep(ctx, pod); err != nil {
-			return pod, podErr(pod, err)
+			return pod, podErr(pod, sayHowLong(ctx, begin, "still "+string(pod.State), err))
 		}
 	}
 }
@@ -34,6 +40,7 @@ func (p Pods) WaitOver(ctx context.Context, uuid string) (Pod, error) {
 // WaitSupervised returns the facts of a pod whose supervisor has introduced
 // itself, or that has ended before it could.
 func (p Pods) WaitSupervised(ctx context.Context, uuid string) (Facts, error) {
+	begin := time.Now()
 	for {
 		pod, err := p.Get(uuid)
 		if err != nil {
@@ -44,7 +51,7 @@ func (p Pods) WaitSupervised(ctx context.Context, uuid string) (Facts, error) {
 			return f, err
 		}
 		if err := p.waitMove(ctx, f.Pod); err != nil {
-			return f, podErr(pod, err)
+			return f, podErr(pod, sayHowLong(ctx, begin, "its supervisor is still starting", err))
 		}
 	}
 }
@@ -62,14 +69,11 @@ func (p Pods) waitStep(ctx context.Context, pod Pod) error {
 }
 
 func (p Pods) waitSupervisor(ctx context.Context, pod Pod) error {
-	f, err := p.facts(pod)
-	if err != nil {
-		if !exists(string(pod.Dir)) {
-			return nil
-		}
+	var sup poddir.Supervisor
+	if err := read(pod.Dir.Supervisor(), &sup); err != nil && exists(string(pod.Dir)) {
 		return err
 	}
-	id, err := f.SupervisorID()
+	id, err := supervisorID(pod.Dir, sup)
 	if err == nil {
 		var fd int
 		if fd, err = id.Open(); err == nil {
@@ -170,13 +174,37 @@ func poll(ctx context.Context, fd int, events int16) error {
 	return nil
 }
 
+// waitError is the end of a wait in words of its own; cause is what ctx says.
+type waitError struct {
+	text  string
+	cause error
+}
+
+func (e *waitError) Error() string { return e.text }
+func (e *waitError) Unwrap() error { return e.cause }
+
 // timedOut says why the wait is over: its time, or a signal.
 func timedOut(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
-		return errs.Newf(errs.Unavailable, "interrupted while waiting: %w", ctx.Err())
+		return errs.WithClass(errs.Unavailable, &waitError{"interrupted while waiting", ctx.Err()})
 	case ctx.Err() == nil && err != nil && !errs.Is(err, errs.Busy):
 		return err
 	}
-	return errs.Newf(errs.Unavailable, "not over yet, the wait is: %w", context.DeadlineExceeded)
+	return errs.WithClass(errs.Unavailable, &waitError{"some of its processes don't end", context.DeadlineExceeded})
+}
+
+// sayHowLong replaces the text of a deadline that has passed.
+func sayHowLong(ctx context.Context, begin time.Time, what string, err error) error {
+	end, ok := ctx.Deadline()
+	if !ok || !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	// What was asked for is in most cases a round number.
+	unit := time.Millisecond
+	if end.Sub(begin) >= time.Second {
+		unit = 100 * time.Millisecond
+	}
+	text := fmt.Sprintf("%s after %s", what, end.Sub(begin).Round(unit))
+	return errs.WithClass(errs.Unavailable, &waitError{text, context.DeadlineExceeded})
 }

@@ -1,0 +1,84 @@
+package pod
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+
+	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/poddir"
+)
+
+// Read runs a function that reads the pod's files and keeps nothing of what it
+// found before, again each time that the pod was moved meanwhile. What it read
+// counts only if the folder is still there afterwards: a missing file means
+// something in a folder that stayed, and nothing in one that was just taken
+// away. A pod never comes back to a folder that it has left, so one look at the
+// end tells that all the reads before it were right.
+//
+// The error names the pod; it is of class NotFound if that was removed meanwhile.
+func (p Pods) Read(pod Pod, read func(Pod) error) error {
+	now, err := p.settled(pod, read)
+	if err != nil {
+		return podErr(now, err)
+	}
+	return nil
+}
+
+// settled is Read with an error as it is, and the pod as it was read.
+func (p Pods) settled(pod Pod, read func(Pod) error) (Pod, error) {
+	for range maxMoves {
+		err := read(pod)
+		if exists(string(pod.Dir)) {
+			return pod, err
+		}
+		again, err := p.Get(pod.UUID)
+		if errors.Is(err, fs.ErrNotExist) {
+			return pod, Removed(pod.UUID, "read")
+		}
+		if err != nil {
+			return pod, err
+		}
+		pod = again
+	}
+	return pod, errs.Newf(errs.Busy, "keeps moving")
+}
+
+// ReadKept is Read for what is of no use when it is not whole: a pod that is
+// being removed counts as removed.
+func (p Pods) ReadKept(pod Pod, read func(Pod) error) error {
+	return p.Read(pod, func(now Pod) error {
+		if now.Folder == poddir.Garbage {
+			return Removed(now.UUID, "read")
+		}
+		return read(now)
+	})
+}
+
+// ManifestBytes reads the pod's manifest as it was written.
+func (p Pods) ManifestBytes(pod Pod) (data []byte, err error) {
+	err = p.ReadKept(pod, func(now Pod) error {
+		data, err = os.ReadFile(now.Dir.Manifest())
+		if errors.Is(err, fs.ErrNotExist) {
+			return errs.WithHint(errs.Newf(errs.NotFound, "has no manifest yet, it is %s", now.State), "\"rkt list\" shows which pods are prepared")
+		}
+		return err
+	})
+	return data, err
+}
+
+// Removed is the error for a pod that went away in the middle of a command: it
+// was being read, or waited for. It wraps fs.ErrNotExist.
+func Removed(uuid, what string) error {
+	err := errs.Newf(errs.NotFound, "pod %s: was removed while it was %s", uuid, what)
+	return errs.WithHint(goneError{err}, "\"rkt list\" shows the pods that are left; without --rm a pod stays until \"rkt gc\" finds it due")
+}
+
+// goneError is fs.ErrNotExist for those who ask, in words that a user
+// understands.
+type goneError struct{ error }
+
+func (e goneError) Unwrap() error { return e.error }
+
+// Is says that what was read is not there.
+func (e goneError) Is(target error) bool { return target == fs.ErrNotExist }
