@@ -99,10 +99,11 @@ func TestSecondSignal(t *testing.T) {
 	h := newHost(t)
 	p := h.start(nil, app{name: "x", script: `trap 'echo got' TERM; echo up; while :; do sleep 0.1; done`, flags: []string{"--stop-timeout=10m"}})
 	until(t, "the app is up", func() bool { return strings.Contains(h.rkt("logs", p.uuid()).stdout, "up") })
-	_ = p.cmd.Process.Signal(syscall.SIGTERM)
-	until(t, "the app got it", func() bool { return strings.Contains(h.rkt("logs", p.uuid()).stdout, "got") })
 	// Signals less than a second apart count as one.
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	time.Sleep(100 * time.Millisecond)
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	until(t, "the app got it", func() bool { return strings.Contains(h.rkt("logs", p.uuid()).stdout, "got") })
 	if s := p.running(); s.State != "running" {
 		t.Errorf("state %s after two signals at once", s.State)
 	}
