@@ -293,3 +293,43 @@ func TestUnknownCalls(t *testing.T) {
 		t.Errorf("calls of other architectures: %s", res)
 	}
 }
+
+// TestNothingMadeOnTheHost: whatever is mounted where, rkt makes nothing in a
+// folder of the host's.
+func TestNothingMadeOnTheHost(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	links := writeImage(t, "example.com/links:2", []images.Entry{images.Symlink("tosys", "/sys"), images.Symlink("todev", "/dev")})
+	for _, c := range []struct {
+		targets []string
+		cwd     string
+		works   bool
+	}{
+		{[]string{"/dev"}, "/", false},
+		{[]string{"/todev"}, "/", false},
+		{[]string{"/tosys"}, "/", false},
+		{[]string{"/dev/x", "/dev/x/inner"}, "/", false},
+		{[]string{"/dev/x"}, "/dev/x/inner", false},
+		{[]string{"/proc"}, "/", false},
+		{[]string{"/dev/x"}, "/dev/x", true},
+		{[]string{"/dev/shm"}, "/dev/shm", true},
+		{[]string{"/dev/mqueue"}, "/", true},
+		{[]string{"/sys"}, "/", true},
+		{[]string{"/sys/fs/cgroup"}, "/", true},
+		{[]string{"/etc"}, "/etc", true},
+		{[]string{"/run", "/tmp", "/var"}, "/", true},
+	} {
+		src := t.TempDir()
+		args := []string{"--working-dir=" + c.cwd, "--volume=v,kind=host,source=" + src, "--dns=1.1.1.1", "--hostname=named"}
+		for _, target := range c.targets {
+			args = append(args, "--mount=volume=v,target="+target)
+		}
+		res := h.run(links, args, "echo ran")
+		if works := res.code == 0 && res.stdout == "ran\n"; works != c.works || !works && res.code != 254 {
+			t.Errorf("%v: %s", c.targets, res)
+		}
+		if left, err := os.ReadDir(src); err != nil || len(left) > 0 {
+			t.Errorf("%v: MADE IN THE HOST'S FOLDER: %v %v", c.targets, left, err)
+		}
+	}
+}

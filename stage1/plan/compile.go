@@ -133,6 +133,8 @@ func compileApp(in Input, ra *podspec.App, set *volumeSet) (App, error) {
 	if !path.IsAbs(app.Cwd) {
 		return App{}, errs.Newf(errs.Usage, "working directory %q: not absolute", app.Cwd)
 	}
+	// A ".." behind a symlink would lead elsewhere than what is checked.
+	app.Cwd = path.Clean(app.Cwd)
 	if len(app.Lowers) == 0 {
 		return App{}, errs.Newf(errs.Corrupt, "image %s: no layers", img.ID)
 	}

@@ -142,6 +142,10 @@ func CheckTarget(target string) error {
 		return errs.Newf(errs.Denied, "mount at /: would replace the whole rootfs")
 	case Below(target, "/proc"):
 		return errs.Newf(errs.Denied, "mount at %s: /proc is the executor's", target)
+	case target == "/dev":
+		// The device nodes would be made in the volume, and stay there.
+		return errs.WithHint(errs.Newf(errs.Denied, "mount at /dev: it is the executor's"),
+			"mount single devices and folders below it, such as /dev/shm")
 	}
 	return nil
 }

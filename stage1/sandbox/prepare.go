@@ -49,6 +49,9 @@ func (p *Pod) prepare(app plan.App, rootfs string) (launch.App, error) {
 	if err := checkTops(r, la.Mounts); err != nil {
 		return la, err
 	}
+	if err := m.checkLeft(); err != nil {
+		return la, err
+	}
 	for _, f := range p.plan.Files {
 		err := m.file(f)
 		if f.IfMissing && (errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR)) {
@@ -68,7 +71,7 @@ func (p *Pod) prepare(app plan.App, rootfs string) (launch.App, error) {
 	}
 	la.UID, la.GID, la.Gids = u.uid, u.gid, u.groups
 	la.Env = u.environment(la.Env)
-	return la, checkCwd(r, la)
+	return la, m.checkCwd()
 }
 
 // mounter mounts an app's volumes and files into its rootfs.
@@ -272,21 +275,4 @@ func linkMtab(r *root) error {
 		return &fs.PathError{Op: "symlink", Path: "/etc/mtab", Err: err}
 	}
 	return nil
-}
-
-// checkCwd refuses a working directory that is missing: it is never made.
-func checkCwd(r *root, la launch.App) error {
-	if insideStandard(path.Clean(la.Cwd), la.Mounts) {
-		return nil
-	}
-	fd, err := r.open(la.Cwd, unix.O_PATH|unix.O_DIRECTORY)
-	switch {
-	case err == nil:
-		return unix.Close(fd)
-	case errors.Is(err, fs.ErrNotExist):
-		return errs.Newf(errs.NotFound, "working directory %s: not in the rootfs", la.Cwd)
-	case errors.Is(err, unix.ENOTDIR):
-		return errs.Newf(errs.Usage, "working directory %s: not a folder", la.Cwd)
-	}
-	return fmt.Errorf("working directory: %w", err)
 }

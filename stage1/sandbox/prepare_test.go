@@ -206,6 +206,45 @@ func TestVolumesUnderStandardMountsAreLeft(t *testing.T) {
 	}
 }
 
+// What the launcher mounts lies over host volumes too: it would make the
+// missing targets and the working directory in the host's folder.
+func TestLauncherMakesNothingOnTheHost(t *testing.T) {
+	standard := []plan.Mount{
+		{Type: "tmpfs", Target: "/dev"}, {Type: "sysfs", Target: "/sys"}, {Type: "cgroup", Target: "/sys/fs/cgroup"},
+	}
+	for name, c := range map[string]struct {
+		mounts []plan.Mount
+		cwd    string
+		text   string // "" if it works
+	}{
+		"volume inside":              {[]plan.Mount{bind("data", "/dev/x", false), bind("empty", "/dev/x/none", false)}, "/", "/dev/x/none: not there"},
+		"deep inside":                {[]plan.Mount{bind("data", "/dev/x", false), bind("empty", "/dev/x/a/b", false)}, "/", "/dev/x/a/b: not there"},
+		"inside by a symlink":        {[]plan.Mount{bind("data", "/dev/x", false), bind("empty", "/todev/none", false)}, "/", "/dev/x/none: not there"},
+		"file inside":                {[]plan.Mount{bind("data", "/dev/x", false), bind("file", "/dev/x/none", false)}, "/", "/dev/x/none: not there"},
+		"file onto a folder":         {[]plan.Mount{bind("data", "/dev/x", false), bind("empty", "/dev/x/file", false)}, "/", "in the way"},
+		"by a symlink of the host":   {[]plan.Mount{bind("data", "/dev/x", false), bind("empty", "/dev/x/link/y", false)}, "/", "in the way"},
+		"standard mount inside":      {[]plan.Mount{bind("data", "/tosys", false)}, "/", "/sys/fs/cgroup: not there"},
+		"working directory":          {[]plan.Mount{bind("data", "/dev/x", false)}, "/dev/x/none", "/dev/x/none: not there"},
+		"the same by a symlink":      {[]plan.Mount{bind("data", "/dev/x", false)}, "/todev/imaged", "/dev/x/imaged: not there"},
+		"what is there":              {[]plan.Mount{bind("data", "/dev/x", false), bind("empty", "/dev/x/sub", false)}, "/dev/x/sub", ""},
+		"a file that is there":       {[]plan.Mount{bind("data", "/dev/x", false), bind("file", "/dev/x/file", false)}, "/dev/x", ""},
+		"inside a volume of the pod": {[]plan.Mount{bind("empty", "/dev/x", false), bind("data", "/dev/x/new", false)}, "/", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			src := f.layer("sub/", "file=1", "link -> sub")
+			pod := plan.Pod{Volumes: []plan.Volume{
+				{Name: "data", Source: src, Recursive: true}, {Name: "empty", Mode: 0o755}, {Name: "file", Source: filepath.Join(src, "file")},
+			}}
+			_, err := f.prepare(pod, plan.App{Mounts: slices.Concat(standard, c.mounts), Cwd: c.cwd},
+				f.layer("todev -> /dev/x", "dev/x/imaged/", "tosys -> /sys", "sys/"))
+			if (err == nil) != (c.text == "") || err != nil && !strings.Contains(err.Error(), c.text) {
+				t.Errorf("got %v, want %q", err, c.text)
+			}
+		})
+	}
+}
+
 func TestGeneratedFiles(t *testing.T) {
 	f := newFixture(t)
 	pod := plan.Pod{
