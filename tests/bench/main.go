@@ -82,6 +82,9 @@ func measure(ctx context.Context, o options, out io.Writer) (err error) {
 		return err
 	}
 	report, err := b.all(ctx, o.only)
+	if ctx.Err() != nil {
+		return errors.New("interrupted")
+	}
 	if err != nil {
 		return err
 	}
