@@ -333,3 +333,31 @@ func TestNothingMadeOnTheHost(t *testing.T) {
 		}
 	}
 }
+
+// TestEnterTraced: no process is sent into a pod of an app that could trace it,
+// unless the pod was started with all capabilities on purpose.
+func TestEnterTraced(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	for _, c := range []struct {
+		pod, app []string
+		code     int
+	}{
+		{nil, []string{"--caps-retain=CAP_SYS_PTRACE,CAP_KILL"}, 254},
+		{nil, []string{"--caps-retain=CAP_SYS_ADMIN"}, 254},
+		{nil, []string{"--caps-retain=CAP_NET_ADMIN"}, 0},
+		{[]string{"--insecure-options=capabilities"}, nil, 0},
+	} {
+		p := h.start(c.pod, app{name: "x", script: "exec sleep 1000", flags: c.app})
+		p.running()
+		res := h.rkt("enter", p.uuid(), "/bin/echo", "in")
+		if res.code != c.code || (res.stdout == "in\n") != (c.code == 0) {
+			t.Errorf("%v %v: %s", c.pod, c.app, res)
+		}
+		if c.code != 0 && (!strings.Contains(res.stderr, "app x: CAP_SYS_") || !strings.Contains(res.stderr, "hint: ")) {
+			t.Errorf("%v: %s", c.app, res)
+		}
+		h.must("stop", "--force", p.uuid())
+		p.wait()
+	}
+}

@@ -88,16 +88,15 @@ func checkTogether(apps []App, insecure bool) error {
 		return nil
 	}
 	for i := range apps {
-		for _, c := range []string{"CAP_SYS_PTRACE", "CAP_SYS_ADMIN"} {
-			if !slices.Contains(apps[i].Capabilities, c) {
-				continue
-			}
-			if !insecure {
-				return errs.WithHint(errs.Newf(errs.Denied, "app %s: %s: not in a pod of several apps", apps[i].Name, c),
-					"it could get out of the pod while another app is started; run the app in a pod of its own")
-			}
-			apps[i].Notes = append(apps[i].Notes, "changed: "+c+" in a pod of several apps can reach the host")
+		c := apps[i].Takeover()
+		if c == "" {
+			continue
 		}
+		if !insecure {
+			return errs.WithHint(errs.Newf(errs.Denied, "app %s: %s: not in a pod of several apps", apps[i].Name, c),
+				"it could get out of the pod while another app is started; run the app in a pod of its own")
+		}
+		apps[i].Notes = append(apps[i].Notes, "changed: "+c+" in a pod of several apps can reach the host")
 	}
 	return nil
 }

@@ -145,6 +145,9 @@ func (a *app) run(ctx context.Context, la launch.App, stdin *os.File, tty *termi
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
 	}
+	if err := a.alone(ctx); err != nil {
+		return nil, err
+	}
 	if err := a.pod.box.lookup(la); err != nil {
 		return nil, err
 	}
@@ -176,6 +179,22 @@ func (a *app) run(ctx context.Context, la launch.App, stdin *os.File, tty *termi
 		tty.join(p.Console())
 	}
 	return &running{process: p, stdio: io}, nil
+}
+
+// alone makes sure that nothing of the app runs when a process is started in
+// its pod, if the app could take that over while it still has the host's
+// rights: what a handler or the app left behind must not wait for the next.
+func (a *app) alone(ctx context.Context) error {
+	c := a.plan.Takeover()
+	if c == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, emptyDeadline)
+	defer cancel()
+	if err := a.pod.groups.clear(ctx, a.plan.Name); err != nil {
+		return fmt.Errorf("%s: no start beside what runs with it: %w", c, err)
+	}
+	return nil
 }
 
 // pipes makes the app's output streams and starts to read them.

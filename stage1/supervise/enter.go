@@ -16,14 +16,24 @@ import (
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/stage1/launch"
+	"github.com/rkt-pods/rkt/stage1/plan"
 )
 
 // Enter runs a program inside a running app, with the app's own rights and on
 // the caller's own streams, and returns its exit code. It is no child of the
 // supervisor, but in the app's cgroup: it ends with the app.
 func Enter(ctx context.Context, e abi.Enter, env Env) (int, error) {
-	id, err := runningApp(poddir.Dir(e.PodDir), e.App)
+	dir := poddir.Dir(e.PodDir)
+	id, err := runningApp(dir, e.App)
 	if err != nil {
+		return 0, err
+	}
+	// Before anything of this process is in the pod.
+	in, err := readInputs(dir)
+	if err != nil {
+		return 0, err
+	}
+	if err := plan.CheckJoin(in.manifest, in.images, in.options); err != nil {
 		return 0, err
 	}
 	// Caught before there is anybody to pass them to, so that none is lost.

@@ -95,6 +95,12 @@ func (k *fakeKernel) kill(app string) error {
 	}
 	return nil
 }
+func (k *fakeKernel) clear(_ context.Context, app string) error {
+	if err := k.fail["clear"]; err != nil {
+		return err
+	}
+	return k.kill(app)
+}
 func (k *fakeKernel) killAll() error {
 	for app := range k.launcher.groups {
 		_ = k.kill(app)
@@ -147,6 +153,7 @@ type spec struct {
 	script  string // for sh -c
 	ann     appc.Annotations
 	handler []appc.EventHandler
+	iso     []appc.Isolator
 }
 
 func newTestPod(t *testing.T, options poddir.RunOptions, policy string, specs ...spec) *testPod {
@@ -161,7 +168,7 @@ func newTestPod(t *testing.T, options poddir.RunOptions, policy string, specs ..
 	for _, s := range specs {
 		manifest.Apps = append(manifest.Apps, podspec.App{
 			Name: s.name, Image: podspec.Image{ID: id}, Annotations: s.ann,
-			App: &appc.App{Exec: []string{"/bin/sh", "-c", s.script}, User: "0", Group: "0", EventHandlers: s.handler},
+			App: &appc.App{Exec: []string{"/bin/sh", "-c", s.script}, User: "0", Group: "0", EventHandlers: s.handler, Isolators: s.iso},
 		})
 		if err := os.MkdirAll(string(dir.App(s.name)), 0o700); err != nil {
 			t.Fatal(err)

@@ -43,7 +43,8 @@ type groups interface {
 	enter() error           // moves the supervisor in, and what it forks from then on
 	path(app string) string // relative to each hierarchy's root
 	kill(app string) error
-	killAll() error // but the supervisor
+	clear(ctx context.Context, app string) error // kill, and wait for the end
+	killAll() error                              // but the supervisor
 	waitEmpty(ctx context.Context) error
 	leave() error  // puts the supervisor back where it came from
 	remove() error // after leave
@@ -87,6 +88,17 @@ func (g *podGroups) path(app string) string { return cgroup.AppPath(g.rec, app) 
 
 func (g *podGroups) kill(app string) error {
 	return g.killPath(filepath.Join(cgroup.Apps, app))
+}
+
+func (g *podGroups) clear(ctx context.Context, app string) error {
+	if err := g.kill(app); err != nil {
+		return err
+	}
+	err := cgroup.WaitPathEmpty(ctx, filepath.Join(cgroup.Folder(g.rec), cgroup.Apps, app))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 func (g *podGroups) killPath(rel string) error {
