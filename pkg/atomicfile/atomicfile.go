@@ -8,12 +8,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/fault"
 )
 
@@ -82,7 +84,7 @@ func WriteJSON(path string, v any, perm fs.FileMode, d Durability) error {
 // ReadJSON reads the file that WriteJSON wrote into v. The error is
 // fs.ErrNotExist if there is none.
 func ReadJSON(path string, v any) error {
-	data, err := os.ReadFile(path)
+	data, err := ReadFile(path)
 	if err != nil {
 		return err
 	}
@@ -90,6 +92,60 @@ func ReadJSON(path string, v any) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	return nil
+}
+
+// MaxRecord is the size that no record of rkt's own comes near.
+const MaxRecord = 64 << 20
+
+// ReadFile reads a record whole. What lies at its path may be anything by now:
+// a pipe must not keep the reader, nor a huge file take its memory. What is no
+// regular file of a record's size is an error of class Corrupt, a missing one
+// is fs.ErrNotExist.
+func ReadFile(path string) ([]byte, error) {
+	f, info, err := open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info.Size() > MaxRecord {
+		return nil, errs.Newf(errs.Corrupt, "%s: larger than %d MiB", path, MaxRecord>>20)
+	}
+	data := make([]byte, 0, info.Size()+1) // one more, to find the end at once
+	for {
+		n, err := f.Read(data[len(data):cap(data)])
+		data = data[:len(data)+n]
+		switch {
+		case errors.Is(err, io.EOF):
+			return data, nil
+		case err != nil:
+			return nil, err
+		case len(data) > MaxRecord:
+			return nil, errs.Newf(errs.Corrupt, "%s: larger than %d MiB", path, MaxRecord>>20)
+		case len(data) == cap(data):
+			data = append(data, 0)[:len(data)]
+		}
+	}
+}
+
+// open opens a regular file. O_NONBLOCK changes nothing for one, and lets the
+// open of a pipe without a writer return.
+func open(path string) (*os.File, fs.FileInfo, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) {
+		return nil, nil, errs.WithClass(errs.Corrupt, err) // links in a circle, a socket
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errs.Newf(errs.Corrupt, "%s: not a regular file", path)
+	}
+	if err != nil {
+		_ = f.Close() // nothing was read
+		return nil, nil, err
+	}
+	return f, info, nil
 }
 
 // SyncDir makes the entries of a folder survive power loss.

@@ -5,6 +5,10 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt-pods/rkt/pkg/errs"
 )
 
 func TestWriteReplaces(t *testing.T) {
@@ -67,5 +71,35 @@ func TestReadMissingAndBroken(t *testing.T) {
 	}
 	if err := ReadJSON(path, &v); err == nil {
 		t.Error("half a value was read")
+	}
+}
+
+// TestReadNoRecord: what took a record's place neither blocks the reader nor
+// fills its memory.
+func TestReadNoRecord(t *testing.T) {
+	for name, put := range map[string]func(path string) error{
+		"folder": func(path string) error { return os.Mkdir(path, 0o700) },
+		"fifo":   func(path string) error { return unix.Mkfifo(path, 0o600) },
+		"loop":   func(path string) error { return os.Symlink(path, path) },
+		"device": func(path string) error { return os.Symlink("/dev/zero", path) },
+		"socket": func(path string) error { return unix.Mknod(path, unix.S_IFSOCK|0o600, 0) },
+		"huge": func(path string) error {
+			if err := os.WriteFile(path, nil, 0o600); err != nil {
+				return err
+			}
+			return os.Truncate(path, 100<<20)
+		},
+	} {
+		path := filepath.Join(t.TempDir(), "f")
+		if err := put(path); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadFile(path); !errs.Is(err, errs.Corrupt) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// A file that says it is empty, as those of the kernel do, is read whole.
+	if data, err := ReadFile("/proc/self/mountinfo"); err != nil || len(data) == 0 {
+		t.Errorf("a growing file: %d bytes, %v", len(data), err)
 	}
 }
