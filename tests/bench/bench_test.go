@@ -264,3 +264,30 @@ func TestHideaway(t *testing.T) {
 		t.Errorf("on the host: type %x: %v", fs.Type, err)
 	}
 }
+
+// TestLeft finds a cgroup that carries the id of the bench's store, and no
+// other.
+func TestLeft(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: makes a cgroup")
+	}
+	account, err := findAccount()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for i := range 2 {
+		id := fmt.Sprintf("%015x%d", os.Getpid(), i)
+		dir := filepath.Join(account.root, "rkt-"+id)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		defer os.Remove(dir)
+		ids = append(ids, id)
+	}
+	b := &bench{bin: t.TempDir(), stores: ids[:1]}
+	left, err := b.left()
+	if err != nil || len(left) != 1 || !strings.HasSuffix(left[0], ids[0]) {
+		t.Errorf("left: %q: %v", left, err)
+	}
+}

@@ -109,6 +109,10 @@ func (m *meter) one(ctx context.Context, c command) (*os.ProcessState, error) {
 	cmd := exec.CommandContext(ctx, c.argv[0], c.argv[1:]...)
 	cmd.Env = append(os.Environ(), c.env...)
 	cmd.Stdout, cmd.Stderr = out, out
+	// An interrupt from the terminal is this process's alone. A runtime killed
+	// in the midst of a start forgets what it has made, so it may finish.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel, cmd.WaitDelay = func() error { return nil }, patience
 	if err := c.start(cmd); err != nil {
 		return nil, err
 	}

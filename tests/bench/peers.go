@@ -182,11 +182,11 @@ func currentLimits() (string, error) {
 // peerLeftovers lists host paths that peers make and don't remove.
 func peerLeftovers() []string {
 	paths := []string{"/run/containers", "/run/crun", "/run/runc", "/run/libpod", "/run/systemd/nspawn", "/dev/shm/libpod_lock", "/var/lib/cni"}
-	groups, err := filepath.Glob("/sys/fs/cgroup/*/")
+	groups, err := filepath.Glob("/sys/fs/cgroup/*")
 	if err != nil {
 		return paths
 	}
-	for _, g := range append(groups, "/sys/fs/cgroup/") {
+	for _, g := range append(groups, "/sys/fs/cgroup") {
 		for _, name := range []string{"libpod_parent", "machine.slice"} {
 			paths = append(paths, filepath.Join(g, name))
 		}
