@@ -45,7 +45,11 @@ func named(what, app string, argv []string, err error) error {
 		if code == notFound {
 			class = errs.NotFound
 		}
-		return &launch.StartError{ExitCode: code, Err: errs.Newf(class, "app %s: program %s: %s", app, argv[0], cause)}
+		err := errs.Newf(class, "app %s: program %s: %s", app, argv[0], cause)
+		if cause == unix.E2BIG.Error() {
+			err = errs.WithHint(err, "the kernel takes 128 KiB in one argument or variable, and in all of them a quarter of the app's stack limit, at most 6 MiB")
+		}
+		return &launch.StartError{ExitCode: code, Err: err}
 	}
 	if m := nsexecText().FindStringSubmatch(text); m != nil {
 		// The library's own words before it only say that the child is gone.

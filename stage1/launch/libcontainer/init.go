@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"unsafe"
 
 	rlc "github.com/opencontainers/runc/libcontainer"
 	_ "github.com/opencontainers/runc/libcontainer/nsenter" // joins the namespaces before Go starts
@@ -15,6 +16,11 @@ const (
 	initArg    = "init" // how the library calls this program
 	consoleEnv = "_LIBCONTAINER_CONSOLE"
 )
+
+// The files that os.Stdin, os.Stdout and os.Stderr were. A file that nobody
+// names any more is closed by the garbage collector, and with it the app's
+// descriptor, or what has got its number by then.
+var appsStreams = [...]*os.File{os.Stdin, os.Stdout, os.Stderr}
 
 // InitMain turns this process into the one that becomes an app if it was
 // started for that, and does not return then. It is called from an init
@@ -44,6 +50,10 @@ func InitMain() {
 		os.Stdin = status
 	}
 
+	if err := resetSignals(); err != nil {
+		fmt.Fprintf(status, "signals: %v\n", err)
+		os.Exit(255) //nolint:forbidigo // see below
+	}
 	// A nameless session keyring, which nobody else can join by its name.
 	_, _, errno := unix.Syscall(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0)
 	if errno != 0 && errno != unix.ENOSYS {
@@ -51,4 +61,37 @@ func InitMain() {
 		os.Exit(255) //nolint:forbidigo // nobody called this process: it was to become the app
 	}
 	rlc.Init()
+	runtime.KeepAlive(appsStreams)
+}
+
+const (
+	sigIgn     = 1  // SIG_IGN
+	lastSignal = 64 // SIGRTMAX; 128 on MIPS alone
+	sigsetSize = lastSignal / 8
+)
+
+// resetSignals undoes what an app would inherit of rkt's caller: execve(2)
+// keeps the thread's mask and which signals are ignored. Only SIGHUP stays as
+// nohup(1) left it. What the Go runtime handles is back at its default after
+// exec; but it leaves alone the signals that it doesn't handle, and some that
+// were ignored before it started, and the mask that the process began with is
+// that of all its threads.
+func resetSignals() error {
+	// Not signal.Reset, which restores what was there when the process began.
+	// The kernel's struct begins with the handler and is no longer than this.
+	var act, deflt [4]uint64
+	for sig := range uintptr(lastSignal + 1) {
+		switch unix.Signal(sig) {
+		case 0, unix.SIGHUP, unix.SIGKILL, unix.SIGSTOP:
+			continue
+		}
+		_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, 0, uintptr(unsafe.Pointer(&act)), sigsetSize, 0, 0)
+		if errno == 0 && uintptr(act[0]) == sigIgn {
+			_, _, errno = unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&deflt)), 0, sigsetSize, 0, 0)
+		}
+		if errno != 0 {
+			return fmt.Errorf("signal %d: %w", sig, errno)
+		}
+	}
+	return unix.PthreadSigmask(unix.SIG_SETMASK, &unix.Sigset_t{}, nil) // of this thread, which will execute the app
 }
