@@ -9,15 +9,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt-pods/rkt/pkg/atomicfile"
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/proc"
 )
@@ -73,9 +76,11 @@ func Inherit(fd int, path string) (*Lock, error) {
 }
 
 // Held says whether somebody holds a lock on the file, without taking one
-// (F_OFD_GETLK). A missing file is not held.
+// (F_OFD_GETLK). A missing file is not held. What is no regular file is an
+// error of class Corrupt.
 func Held(path string) (bool, error) {
-	f, err := os.Open(path)
+	// O_NONBLOCK: the open of a pipe that lies there would wait for a writer.
+	f, err := openRegular(path, os.O_RDONLY|unix.O_NONBLOCK)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -83,18 +88,25 @@ func Held(path string) (bool, error) {
 		return false, err
 	}
 	defer f.Close()
+	k, err := heldAs(f)
+	return k != unix.F_UNLCK, err
+}
+
+// heldAs returns the kind of the lock that keeps others from locking the file
+// exclusively, F_UNLCK if there is none.
+func heldAs(f *os.File) (kind, error) {
 	lk := unix.Flock_t{Type: unix.F_WRLCK}
 	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &lk); err != nil {
-		return false, fmt.Errorf("ask for lock: %s: %w", path, err)
+		return unix.F_UNLCK, fmt.Errorf("ask for lock: %s: %w", f.Name(), err)
 	}
-	return lk.Type != unix.F_UNLCK, nil
+	return kind(lk.Type), nil
 }
 
 // ReadHolder returns what the last exclusive locker wrote. It says nothing of
 // whether the lock is held.
 func ReadHolder(path string) (Holder, error) {
 	var h Holder
-	data, err := os.ReadFile(path)
+	data, err := atomicfile.ReadFile(path)
 	if err != nil {
 		return h, err
 	}
@@ -141,7 +153,32 @@ func (l *Lock) sign() error {
 }
 
 func open(path string) (*os.File, error) {
-	return os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	return openRegular(path, os.O_RDWR|os.O_CREATE)
+}
+
+// openRegular opens what can be locked. Anything else can't be held by anyone
+// who goes through this package.
+func openRegular(path string, flag int) (*os.File, error) {
+	f, err := os.OpenFile(path, flag, 0o600)
+	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EISDIR) {
+		return nil, noLock(path, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = noLock(path, errs.Newf(errs.Corrupt, "%s: not a regular file", path))
+	}
+	if err != nil {
+		_ = f.Close() // nothing was written
+		return nil, err
+	}
+	return f, nil
+}
+
+func noLock(path string, err error) error {
+	return errs.WithHint(errs.WithClass(errs.Corrupt, err), "something else lies where the lock file was; \"rm -r %s\" and try again", path)
 }
 
 // current says whether the descriptor is still the file at path. After any
@@ -174,11 +211,13 @@ func try(path string, k kind) (*Lock, error) {
 			return nil, err
 		}
 		if err := setlk(f, k); err != nil {
-			_ = f.Close()
 			if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
-				return nil, busy(path)
+				err = busy(path, f)
+			} else {
+				err = fmt.Errorf("lock %s: %w", path, err)
 			}
-			return nil, fmt.Errorf("lock %s: %w", path, err)
+			_ = f.Close() // nothing was written
+			return nil, err
 		}
 		if l, err := checked(f, path, k); l != nil || err != nil {
 			return l, err
@@ -209,7 +248,7 @@ func wait(ctx context.Context, path string, k kind) (*Lock, error) {
 		}
 		if err := setlkw(ctx, f, k); err != nil {
 			if ctx.Err() != nil {
-				return nil, busy(path)
+				return nil, busyAt(path)
 			}
 			return nil, fmt.Errorf("lock %s: %w", path, err)
 		}
@@ -251,11 +290,71 @@ func setlkw(ctx context.Context, f *os.File, k kind) error {
 	}
 }
 
-func busy(path string) error {
-	h, err := ReadHolder(path)
-	if err != nil || !h.Alive() {
-		return errs.Newf(errs.Busy, "%s: locked by another process", path)
+// signTime is how long a new holder may take to write its name into the file.
+const signTime = 200 * time.Millisecond
+
+// busyAt is busy for who has no descriptor of the file any more.
+func busyAt(path string) error {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return unnamed(path)
 	}
-	return errs.Newf(errs.Busy, "%s: locked by %q, pid %d, for %s", path, h.Command, h.PID,
-		time.Since(h.Since).Round(time.Second))
+	defer f.Close()
+	return busy(path, f)
+}
+
+// busy names the holder. It is asked for by the descriptor: the file may be
+// moved at this moment.
+func busy(path string, f *os.File) error {
+	h, ok := holder(f)
+	if !ok {
+		return unnamed(path)
+	}
+	err := errs.Newf(errs.Busy, "%s: locked by %q, pid %d, for %s", path, h.Command, h.PID, max(0, time.Since(h.Since)).Round(time.Second))
+	return errs.WithHint(err, "it is free when that process ends: try again then")
+}
+
+func unnamed(path string) error {
+	return errs.WithHint(errs.Newf(errs.Busy, "%s: locked by another process", path), "another rkt is at work on it: try again when that is done")
+}
+
+// holder reads who holds the file exclusively. Whoever locks it signs it only
+// then, so that what stands there may be of the one before: the write is waited
+// for. Those who share a lock don't sign.
+func holder(f *os.File) (h Holder, ok bool) {
+	end := time.Now().Add(signTime)
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return readHolder(f)
+	}
+	defer unix.Close(fd)
+	if _, err := unix.InotifyAddWatch(fd, "/proc/self/fd/"+strconv.Itoa(int(f.Fd())), unix.IN_MODIFY); err != nil {
+		return readHolder(f)
+	}
+	for {
+		if h, ok = readHolder(f); ok {
+			return h, true
+		}
+		left := time.Until(end)
+		if k, err := heldAs(f); err != nil || k != exclusive || left <= 0 {
+			return h, false
+		}
+		// A holder that ends unsigned leaves no event, hence the short turns.
+		turn := min(left, signTime/8)
+		if _, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(turn.Milliseconds())+1); err != nil && !errors.Is(err, unix.EINTR) {
+			return h, false
+		}
+		// Only whether there was one counts.
+		_, _ = unix.Read(fd, make([]byte, 4096))
+	}
+}
+
+// readHolder returns the holder that stands in the file if it still lives.
+func readHolder(f *os.File) (h Holder, ok bool) {
+	data := make([]byte, 4096)
+	n, err := f.ReadAt(data, 0)
+	if err != nil && !errors.Is(err, io.EOF) || json.Unmarshal(data[:n], &h) != nil {
+		return h, false
+	}
+	return h, h.Alive()
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rkt-pods/rkt/pkg/errs"
 )
 
@@ -82,6 +84,77 @@ func TestBusyNamesTheHolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
+}
+
+// TestBusyWaitsForTheName: who loses hears the winner's name also when that is
+// written a moment after the lock is there, and one name from before it. A
+// holder that writes none is not waited for without end.
+func TestBusyWaitsForTheName(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	for _, before := range []string{"", `{"pid":999999999,"command":"the one before"}`} {
+		f, err := open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := setlk(f, exclusive); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(before), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := TryExclusive(path); !errs.Is(err, errs.Busy) || strings.Contains(err.Error(), "pid") || len(errs.Hints(err)) != 1 {
+			t.Errorf("unsigned: %v", err)
+		}
+		time.AfterFunc(20*time.Millisecond, func() { _ = (&Lock{f}).sign() })
+		_, err = TryExclusive(path)
+		if !errs.Is(err, errs.Busy) || !strings.Contains(err.Error(), fmt.Sprintf("pid %d", os.Getpid())) || len(errs.Hints(err)) != 1 {
+			t.Errorf("signed later: %v", err)
+		}
+		_ = f.Close()
+	}
+}
+
+// TestSharersAreNotAsked: nobody waits for a name that never comes.
+func TestSharersAreNotAsked(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	l, err := TryShared(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	begin := time.Now()
+	for range 20 {
+		if _, err := TryExclusive(path); !errs.Is(err, errs.Busy) {
+			t.Fatal(err)
+		}
+	}
+	if took := time.Since(begin); took > 10*signTime {
+		t.Errorf("took %s", took)
+	}
+}
+
+// TestNoLockFile: what is no regular file is an error at once, for who asks and
+// for who locks.
+func TestNoLockFile(t *testing.T) {
+	for name, put := range map[string]func(path string) error{
+		"folder": func(path string) error { return os.Mkdir(path, 0o700) },
+		"fifo":   func(path string) error { return unix.Mkfifo(path, 0o600) },
+		"loop":   func(path string) error { return os.Symlink(path, path) },
+	} {
+		path := filepath.Join(t.TempDir(), "lock")
+		if err := put(path); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Held(path); !errs.Is(err, errs.Corrupt) {
+			t.Errorf("%s: held: %v", name, err)
+		}
+		if _, err := TryExclusive(path); !errs.Is(err, errs.Corrupt) || len(errs.Hints(err)) != 1 {
+			t.Errorf("%s: lock: %v", name, err)
+		}
+		if _, err := ReadHolder(path); !errs.Is(err, errs.Corrupt) {
+			t.Errorf("%s: holder: %v", name, err)
+		}
+	}
 }
 
 func TestWaiterGetsTheLock(t *testing.T) {
