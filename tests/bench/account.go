@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -97,13 +96,12 @@ func (g group) leave() (time.Duration, error) {
 	err := join(filepath.Join(g.root, g.own))
 	usage, usageErr := g.usage()
 	// A command may have made cgroups of its own below.
-	walkErr := filepath.WalkDir(g.path, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() && path != g.path {
-			defer os.Remove(path) // if not empty, the removal below names it
-		}
-		return err
-	})
-	return usage, errors.Join(err, usageErr, walkErr, os.Remove(g.path))
+	sweepErr := sweep(g.path)
+	var removeErr error
+	if exists(g.path) {
+		removeErr = os.Remove(g.path) // says why it couldn't be removed
+	}
+	return usage, errors.Join(err, usageErr, sweepErr, removeErr)
 }
 
 func (g group) usage() (time.Duration, error) {
