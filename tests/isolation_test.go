@@ -10,15 +10,27 @@ import (
 	"github.com/rkt-pods/rkt/tests/images"
 )
 
-// writeImage writes an OCI layout of layers above the busybox layer.
-func writeImage(t *testing.T, name string, layers ...[]images.Entry) string {
+// busybox is the layer that shell scripts need.
+func busybox(t *testing.T) []images.Entry {
 	t.Helper()
-	base, err := images.Busybox("/bin/busybox")
+	entries, err := images.Busybox("/bin/busybox")
 	if err != nil {
 		t.Fatal(err)
 	}
+	return entries
+}
+
+// writeImage writes an OCI layout of layers above the busybox layer.
+func writeImage(t *testing.T, name string, layers ...[]images.Entry) string {
+	t.Helper()
+	return writeLayers(t, name, append([][]images.Entry{busybox(t)}, layers...)...)
+}
+
+// writeLayers writes an OCI layout of just these layers.
+func writeLayers(t *testing.T, name string, layers ...[]images.Entry) string {
+	t.Helper()
 	var tars [][]byte
-	for _, entries := range append([][]images.Entry{base}, layers...) {
+	for _, entries := range layers {
 		data, err := images.Tar(entries)
 		if err != nil {
 			t.Fatal(err)
@@ -215,6 +227,20 @@ func TestStackedLayers(t *testing.T) {
 	want := "/d:\nb\nc\n\n/o:\nnew\n/was-file:\nin\n\n/was-link:\nin\nf\nlinked\n"
 	if res.code != 0 || res.stdout != want {
 		t.Errorf("want %q: %s", want, res)
+	}
+}
+
+// TestOpaqueRoot: a layer may say that it is all there is.
+func TestOpaqueRoot(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	img := writeLayers(t, "example.com/opaque:1",
+		[]images.Entry{images.File("below", 0o644, ""), images.Dir("etc", 0o755), images.File("etc/below", 0o644, "")},
+		append(busybox(t), images.File(".wh..wh..opq", 0o600, "")),
+		[]images.Entry{images.File("above", 0o644, "")})
+	res := h.run(img, nil, "ls -d /below /etc/below /above 2>/dev/null")
+	if res.stdout != "/above\n" {
+		t.Errorf("%s", res)
 	}
 }
 

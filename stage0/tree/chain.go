@@ -178,6 +178,9 @@ func (c *Chain) Finish(ctx context.Context) (Layers, error) {
 	if len(missing) > 0 {
 		return Layers{}, errs.Newf(errs.Unavailable, "layer %s: was removed meanwhile", missing[0])
 	}
+	if err := c.dropHidden(); err != nil {
+		return Layers{}, err
+	}
 	if err := c.fixup(ctx); err != nil {
 		return Layers{}, fmt.Errorf("fix-up layer: %w", err)
 	}
@@ -201,6 +204,26 @@ func (c *Chain) Finish(ctx context.Context) (Layers, error) {
 		}
 	}
 	return out, nil
+}
+
+// dropHidden leaves out the layers below the last one whose root is opaque:
+// overlayfs always merges the roots of its layers, whatever they are marked as.
+func (c *Chain) dropHidden() error {
+	for i, key := range slices.Backward(c.keys) {
+		p, err := c.locate(key)
+		if err != nil {
+			return err
+		}
+		opaque, err := isOpaque(filepath.Join(p.dir, "fs"))
+		if err != nil {
+			return fmt.Errorf("layer %s: %w", key, err)
+		}
+		if opaque {
+			c.keys = c.keys[i:]
+			return nil
+		}
+	}
+	return nil
 }
 
 // Topmost drops all but the last of each key: overlayfs refuses a layer that
