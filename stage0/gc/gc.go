@@ -131,7 +131,10 @@ func Make(s *store.Store, pods pod.Pods, o Options) (*Plan, error) {
 			p.fail(one.UUID, errs.WithHint(err, "\"rkt rm %s\" removes the pod if it isn't needed", one.UUID))
 			continue
 		}
-		actions, err := o.actions(pods, one)
+		actions, err := []Action(nil), one.Damage
+		if err == nil {
+			actions, err = o.actions(pods, one)
+		}
 		if err != nil {
 			p.fail(one.UUID, err)
 			continue

@@ -296,7 +296,8 @@ func removeFiles(dir poddir.Dir) error {
 		if err := fault.Step("pod.remove-" + name); err != nil {
 			return err
 		}
-		if err := os.Remove(filepath.Join(string(dir), name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		// A folder may lie there, if somebody has put it.
+		if err := os.RemoveAll(filepath.Join(string(dir), name)); err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"os"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rkt-pods/rkt/pkg/atomicfile"
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/lock"
@@ -51,6 +53,10 @@ func (p Pods) Facts(pod Pod) (f Facts, err error) {
 // by those who know that it did not move meanwhile.
 func facts(pod Pod) (Facts, error) {
 	f := Facts{Pod: pod}
+	if pod.Damage != nil {
+		f.Reason = "nobody can tell whether it is locked"
+		return f, pod.Damage
+	}
 	var refs poddir.Refs
 	if err := read(pod.Dir.Refs(), &refs); err != nil {
 		return f, err
@@ -69,7 +75,7 @@ func facts(pod Pod) (Facts, error) {
 	if pod.State == Exiting {
 		f.Reason = "the supervisor is gone, processes of the pod are still ending"
 	}
-	data, err := os.ReadFile(pod.Dir.Manifest())
+	data, err := atomicfile.ReadFile(pod.Dir.Manifest())
 	if errors.Is(err, fs.ErrNotExist) {
 		return f, nil
 	}
@@ -218,7 +224,7 @@ func damaged(err error) error {
 	if err == nil {
 		return nil
 	}
-	if _, ok := errors.AsType[*fs.PathError](err); ok {
+	if _, ok := errors.AsType[*fs.PathError](err); ok && !errors.Is(err, unix.ENOTDIR) {
 		return err
 	}
 	return errs.WithClass(errs.Corrupt, err)
@@ -230,7 +236,7 @@ func podErr(pod Pod, err error) error {
 		return err
 	}
 	err = fmt.Errorf("pod %s: %w", pod.UUID, err)
-	if errs.Is(err, errs.Corrupt) {
+	if errs.Is(err, errs.Corrupt) && pod.Damage == nil {
 		if pod.State.Over() || pod.State == Prepared {
 			return errs.WithHint(err, "\"rkt rm %s\" removes it", pod.UUID)
 		}

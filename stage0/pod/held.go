@@ -3,7 +3,6 @@ package pod
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 
 	"github.com/rkt-pods/rkt/pkg/atomicfile"
@@ -74,7 +73,11 @@ func readRefs(pod Pod) (poddir.Refs, error) {
 	if err == nil {
 		return refs, nil
 	}
-	switch pod.State {
+	state := pod.State
+	if pod.Damage != nil && state == AbortedPrepare {
+		state = Preparing // for all that anybody knows
+	}
+	switch state {
 	case Embryo, AbortedPrepare, Deleting, Garbage:
 		// Before its references are on disk a pod uses nothing, and whoever
 		// makes it keeps the store's lock until they are; an aborted one
@@ -91,7 +94,7 @@ func readRefs(pod Pod) (poddir.Refs, error) {
 
 func rebuildRefs(dir poddir.Dir) (poddir.Refs, error) {
 	var refs poddir.Refs
-	data, err := os.ReadFile(dir.Manifest())
+	data, err := atomicfile.ReadFile(dir.Manifest())
 	if err != nil {
 		return refs, err
 	}

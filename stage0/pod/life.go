@@ -48,8 +48,8 @@ func (o *owned) Lock() *lock.Lock { return o.lock }
 // one, and a started one has ended, unless the lock was inherited.
 func (o *owned) Close() error { return o.lock.Close() }
 
-// Create makes a pod that holds refs from its first moment. It is invisible
-// until it has its references on disk: embryos can't be named.
+// Create makes a pod that holds refs from its first moment. Until these are on
+// disk it is an embryo, which nothing but a removal does anything with.
 func (p Pods) Create(refs poddir.Refs) (*PreparingPod, error) {
 	for _, f := range poddir.Folders() {
 		if err := os.MkdirAll(filepath.Join(poddir.PodsDir(p.Data), string(f)), 0o700); err != nil {
@@ -129,7 +129,8 @@ func (p Pods) OpenPrepared(id string) (*PreparedPod, error) {
 		return nil, err
 	}
 	if pod.State != Prepared {
-		return nil, errs.Newf(errs.Usage, "pod %s: is %s, not prepared", id, pod.State)
+		return nil, errs.WithHint(errs.Newf(errs.Usage, "pod %s: is %s, not prepared", id, pod.State),
+			"a pod runs once; \"rkt prepare\" makes another one")
 	}
 	l, err := tryLock(pod.Dir)
 	if errors.Is(err, fs.ErrNotExist) {

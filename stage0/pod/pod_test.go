@@ -236,11 +236,13 @@ func TestFind(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if pod, err := p.Find("AAAA"); err != nil || pod.State != Exited {
-		t.Errorf("%+v, %v", pod, err)
+	for arg, want := range map[string]State{"AAAA": Exited, "bbbb": Embryo, "cccc": Garbage} {
+		if pod, err := p.Find(arg); err != nil || pod.State != want {
+			t.Errorf("%s: %+v, %v", arg, pod, err)
+		}
 	}
 	for arg, want := range map[string]string{
-		"": "UUID cannot be empty", "aaa": "ambiguous uuid, 2 matches", "bbbb": `no matches found for "bbbb"`, "cccc": `no matches found for "cccc"`, "zz": `no matches found for "zz"`,
+		"": "UUID cannot be empty", "aaa": "ambiguous uuid, 2 matches", "zz": `no matches found for "zz"`,
 	} {
 		if _, err := p.Find(arg); err == nil || err.Error() != want {
 			t.Errorf("%q: %v, want %q", arg, err, want)

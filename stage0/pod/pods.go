@@ -29,14 +29,17 @@ type Pod struct {
 	Folder poddir.Folder
 	Dir    poddir.Dir
 	State  State
+	// Damage is why the state is only what it would be if nobody held the
+	// pod's lock. Nothing may be done to such a pod. Only List returns any.
+	Damage error
 }
 
 // maxMoves bounds how often a lookup starts over because a pod was renamed
 // under it: a pod moves four times in its life.
 const maxMoves = 16
 
-// List returns all pods in the order of their lives, those that can be found
-// by a user's argument and the others.
+// List returns all pods in the order of their lives. One whose state can't be
+// found out is no reason not to return the others.
 func (p Pods) List() ([]Pod, error) {
 	seen := map[string]bool{}
 	var all []Pod
@@ -49,7 +52,7 @@ func (p Pods) List() ([]Pod, error) {
 			if seen[uuid] {
 				continue
 			}
-			pod, err := p.Get(uuid)
+			pod, err := p.get(uuid)
 			if errors.Is(err, fs.ErrNotExist) {
 				continue // collected meanwhile
 			}
@@ -66,13 +69,19 @@ func (p Pods) List() ([]Pod, error) {
 // Get returns the pod of the full id. The error wraps fs.ErrNotExist and is of
 // class NotFound if there is none.
 func (p Pods) Get(uuid string) (Pod, error) {
+	pod, err := p.get(uuid)
+	if err == nil && pod.Damage != nil {
+		return Pod{}, podErr(pod, pod.Damage)
+	}
+	return pod, err
+}
+
+// get is Get for who looks at the damage.
+func (p Pods) get(uuid string) (Pod, error) {
 	for range maxMoves {
 		found := false
 		for _, f := range poddir.Folders() {
-			pod, ok, err := p.look(f, uuid)
-			if err != nil {
-				return Pod{}, err
-			}
+			pod, ok := p.look(f, uuid)
 			if ok {
 				return pod, nil
 			}
@@ -87,14 +96,15 @@ func (p Pods) Get(uuid string) (Pod, error) {
 }
 
 // Find returns the one pod whose id begins with the argument, in any case.
-// Embryos and garbage can't be named.
+// Embryos and garbage are found too: what a killed command left behind is
+// listed, so it must have a name.
 func (p Pods) Find(arg string) (Pod, error) {
 	if arg == "" {
-		return Pod{}, errs.Newf(errs.Usage, "UUID cannot be empty")
+		return Pod{}, errs.WithHint(errs.Newf(errs.Usage, "UUID cannot be empty"), "\"rkt list\" shows the pods; a few digits are enough")
 	}
 	prefix := strings.ToLower(arg)
 	matches := map[string]bool{}
-	for _, f := range []poddir.Folder{poddir.Prepare, poddir.Prepared, poddir.Run, poddir.ExitedGarbage} {
+	for _, f := range poddir.Folders() {
 		names, err := p.names(f)
 		if err != nil {
 			return Pod{}, err
@@ -106,19 +116,21 @@ func (p Pods) Find(arg string) (Pod, error) {
 		}
 	}
 	if len(matches) > 1 {
-		return Pod{}, errs.WithHint(errs.Newf(errs.Usage, "ambiguous uuid, %d matches", len(matches)),
-			"give more digits; \"rkt list --full\" shows them all")
+		return Pod{}, Ambiguous(len(matches))
 	}
 	for uuid := range matches {
 		pod, err := p.Get(uuid)
-		if err == nil && pod.Folder != poddir.Garbage {
-			return pod, nil
-		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return Pod{}, err
+		if err == nil || !errors.Is(err, fs.ErrNotExist) {
+			return pod, err
 		}
 	}
 	return Pod{}, NoMatch(arg)
+}
+
+// Ambiguous is the error for an argument that names several pods.
+func Ambiguous(matches int) error {
+	return errs.WithHint(errs.Newf(errs.Usage, "ambiguous uuid, %d matches", matches),
+		"give more digits; \"rkt list --full\" shows them all")
 }
 
 // NoMatch is the error for an argument that names no pod.
@@ -147,31 +159,28 @@ func (p Pods) names(f poddir.Folder) ([]string, error) {
 
 // look reads the state of a pod in one folder. If the pod was there but moved
 // on meanwhile, ok is false and the Pod has an id.
-func (p Pods) look(f poddir.Folder, uuid string) (pod Pod, ok bool, err error) {
+func (p Pods) look(f poddir.Folder, uuid string) (pod Pod, ok bool) {
 	dir := poddir.Dir(poddir.Path(p.Data, f, uuid))
 	if !exists(string(dir)) {
-		return Pod{}, false, nil
+		return Pod{}, false
 	}
 	pod = Pod{UUID: uuid, Folder: f, Dir: dir}
 	// The lock is asked before the folder is looked at again: prepare moves
 	// its pod first and unlocks it then, so that "unlocked and still here"
 	// can't be a pod that went on.
 	locked, err := lock.Held(dir.Lock())
-	if err != nil {
-		return pod, false, fmt.Errorf("pod %s: %w", uuid, err)
-	}
 	populated := false
 	if f == poddir.Run && !locked {
-		populated, err = p.alive(dir)
-		if err != nil && exists(string(dir)) {
-			return pod, false, fmt.Errorf("pod %s: %w", uuid, err)
+		var aliveErr error
+		if populated, aliveErr = p.alive(dir); err == nil {
+			err = aliveErr
 		}
 	}
 	if !exists(string(dir)) {
-		return pod, false, nil
+		return pod, false
 	}
-	pod.State = stateOf(f, locked, populated)
-	return pod, true, nil
+	pod.State, pod.Damage = stateOf(f, locked, populated), err
+	return pod, true
 }
 
 // Cgroup reads the pod's cgroup record. One that is damaged, or names other

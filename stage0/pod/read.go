@@ -3,8 +3,8 @@ package pod
 import (
 	"errors"
 	"io/fs"
-	"os"
 
+	"github.com/rkt-pods/rkt/pkg/atomicfile"
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 )
@@ -58,7 +58,7 @@ func (p Pods) ReadKept(pod Pod, read func(Pod) error) error {
 // ManifestBytes reads the pod's manifest as it was written.
 func (p Pods) ManifestBytes(pod Pod) (data []byte, err error) {
 	err = p.ReadKept(pod, func(now Pod) error {
-		data, err = os.ReadFile(now.Dir.Manifest())
+		data, err = atomicfile.ReadFile(now.Dir.Manifest())
 		if errors.Is(err, fs.ErrNotExist) {
 			return errs.WithHint(errs.Newf(errs.NotFound, "has no manifest yet, it is %s", now.State), "\"rkt list\" shows which pods are prepared")
 		}
