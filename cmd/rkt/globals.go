@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"maps"
 	"os"
 	"slices"
@@ -62,7 +61,7 @@ func (i *insecure) Set(list string) error {
 	for name := range strings.SplitSeq(list, ",") {
 		group, ok := insecureGroups[name]
 		if !ok {
-			return fmt.Errorf("%q is none of %s", name, strings.Join(insecureNames(), ", "))
+			return errs.Newf(errs.Usage, "%q is none of %s", name, strings.Join(insecureNames(), ", "))
 		}
 		for _, what := range group {
 			(*i)[what] = true
@@ -128,7 +127,9 @@ func (r *refusals) err() error {
 	if len(r.given) == 0 {
 		return nil
 	}
-	return errs.Newf(errs.Unsupported, "flag %s: not supported yet", r.given[0])
+	name, _, _ := strings.Cut(r.given[0], "=")
+	return errs.WithHint(errs.Newf(errs.Unsupported, "flag %s: not supported yet", r.given[0]),
+		"leave %s out if the pod can do without it; nothing was done", name)
 }
 
 func (r *refusals) add(flag string) { r.given = append(r.given, flag) }

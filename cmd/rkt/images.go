@@ -86,15 +86,17 @@ func (o *podFlags) readManifest(policyGiven bool) (*podspec.Pod, error) {
 		return nil, nil
 	}
 	if o.conflicts(policyGiven) {
-		return nil, errs.Newf(errs.Usage, "conflicting flags set with --pod-manifest (see --help)")
+		return nil, errs.WithHint(errs.Newf(errs.Usage, "conflicting flags set with --pod-manifest (see --help)"),
+			"write into the manifest what the other flags say")
 	}
 	data, err := os.ReadFile(o.manifest)
 	if err != nil {
-		return nil, errs.Newf(errs.NotFound, "--pod-manifest: %w", err)
+		return nil, errs.WithHint(errs.Newf(errs.NotFound, "--pod-manifest: %w", err), "it names a file with a pod manifest")
 	}
 	m, err := podspec.Parse(data)
 	if err != nil {
-		return nil, errs.WithClass(errs.Usage, fmt.Errorf("--pod-manifest: %s: %w", o.manifest, err))
+		err = errs.WithClass(errs.Usage, fmt.Errorf("--pod-manifest: %s: %w", o.manifest, err))
+		return nil, errs.WithHint(err, "a pod manifest is JSON as \"rkt cat-manifest UUID\" prints it")
 	}
 	return m, nil
 }
@@ -140,7 +142,11 @@ func (g *globals) resolve(ctx context.Context, h host, arg string, opt fetch.Opt
 		return rec, err
 	}
 	opt.Policy = trust.Policy{AllowUnsigned: g.insecure["image"]}
-	return fetch.Import(ctx, h.store, r.Path, opt)
+	rec, err := fetch.Import(ctx, h.store, r.Path, opt)
+	if (errs.Is(err, errs.Corrupt) || errs.Is(err, errs.Usage)) && len(errs.Hints(err)) == 0 {
+		err = errs.WithHint(err, "the file is damaged or was not made well: get it anew, or build the image again")
+	}
+	return rec, err
 }
 
 // progress tells a terminal what is being imported; files and pipes get

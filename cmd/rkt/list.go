@@ -61,7 +61,7 @@ func runList(g *globals, o listOptions) error {
 	if len(bad) > 0 {
 		fmt.Fprintln(g.stderr, strings.Repeat("-", 4))
 		for _, b := range bad {
-			fmt.Fprintf(g.stderr, "list: %v\n", b)
+			fmt.Fprintf(g.stderr, "list: %s\n", plain(b.Error()))
 		}
 	}
 	return err

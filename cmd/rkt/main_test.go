@@ -91,6 +91,17 @@ func TestWithoutData(t *testing.T) {
 		{"completion bash", 0, "__start_rkt", ""},
 		{"completion zsh", 0, "#compdef rkt", ""},
 		{"completion fish", 0, "complete -c rkt", ""},
+		{"list --format=foo", 254, "", "list: hint: leave --format out for text\n"},
+		{"gc foo", 254, "", "gc: hint: \"rkt help gc\" shows how it is called\n"},
+		{"run --memory=1Mi", 254, "", "--memory must follow an image\nrun: hint: "},
+		{"prepare a --memory=1Mi", 254, "", "prepare: flag --memory=1Mi: not supported yet\nprepare: hint: leave --memory out"},
+		{"prepare --pod-manifest=/etc/passwd", 254, "", "looking for beginning of value\nprepare: hint: "},
+		{"prepare --pod-manifest=/etc", 254, "", "prepare: --pod-manifest: read /etc: is a directory\nprepare: hint: "},
+		{"run --stage1-path=/nope a", 254, "", "run: stage1: /nope: ask for its version: no such file or directory\nrun: hint: --stage1-path"},
+		{"run-prepared --stage1-path=/bin/false a", 254, "", "run-prepared: stage1: /bin/false: ask for its version: exit status 1\nrun-prepared: hint: "},
+		{"status --uuid-file=/etc/passwd", 254, "", `status: --uuid-file: /etc/passwd: "root:x:0:0:root:/root:/bin/bash\n`},
+		{"status --uuid-file=/dev/zero", 254, "", `status: --uuid-file: /dev/zero: "\x00\x00`},
+		{"stop --uuid-file=/dev/null", 254, "", "stop: --uuid-file: /dev/null: is empty\nstop: hint: "},
 		{"completion tcsh", 254, "", "completion: the shell is needed"},
 		{"rm-after ab 3", 254, "", "not a UUID"},
 	}
@@ -99,7 +110,7 @@ func TestWithoutData(t *testing.T) {
 	}
 	for _, c := range cases {
 		code, stdout, stderr := exec(t, strings.Fields(c.line)...)
-		bad := code != c.code
+		bad := code != c.code || code == codeError && !strings.Contains(stderr, "hint")
 		for _, part := range []struct{ got, want string }{{stdout, c.stdout}, {stderr, c.stderr}} {
 			bad = bad || part.want == "" && part.got != "" || !strings.Contains(part.got, part.want)
 		}

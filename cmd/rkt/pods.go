@@ -29,7 +29,7 @@ func (g *globals) onePod(args []string, uuidFile string) (host, pod.Pod, error) 
 func oneArg(args []string, uuidFile string) (string, error) {
 	switch {
 	case uuidFile != "" && len(args) > 0:
-		return "", errs.Newf(errs.Usage, "a UUID and --uuid-file exclude each other")
+		return "", errs.WithHint(errs.Newf(errs.Usage, "a UUID and --uuid-file exclude each other"), "give one of them")
 	case uuidFile != "":
 		return readUUIDFile(uuidFile)
 	case len(args) == 1:

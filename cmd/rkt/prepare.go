@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -88,17 +90,38 @@ func saveUUID(path string) func(string) error {
 	}
 	return func(uuid string) error {
 		if err := writeFile(path, uuid); err != nil {
-			return errs.Newf(errs.Usage, "--uuid-file-save: %w", err)
+			err = errs.Newf(errs.Usage, "--uuid-file-save: %s: %w", path, err)
+			return errs.WithHint(err, "its folder must be there, and no folder may have its name")
 		}
 		return nil
 	}
 }
 
-// readUUIDFile is the inverse.
+// readUUIDFile is the inverse. What is in a file that was named by mistake is
+// nobody's business, and no more of it is read than a UUID takes.
 func readUUIDFile(path string) (string, error) {
-	data, err := os.ReadFile(path)
+	f, err := os.Open(path)
 	if err != nil {
-		return "", errs.Newf(errs.NotFound, "--uuid-file: %w", err)
+		return "", uuidFileError(errs.NotFound, err)
 	}
-	return trimmed(data), nil
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, 128))
+	if err != nil {
+		return "", uuidFileError(errs.NotFound, err)
+	}
+	text := trimmed(data)
+	switch {
+	case text == "":
+		return "", uuidFileError(errs.NotFound, fmt.Errorf("%s: is empty", path))
+	case strings.Trim(strings.ToLower(text), "0123456789abcdef-") != "" || len(text) > uuidLen:
+		return "", uuidFileError(errs.Usage, errs.Newf(errs.Usage, "%s: %q: not a UUID", path, text))
+	}
+	return text, nil
+}
+
+// uuidLen is the length of a UUID as text.
+const uuidLen = 36
+
+func uuidFileError(class errs.Class, err error) error {
+	return errs.WithHint(errs.Newf(class, "--uuid-file: %w", err), "\"rkt run --uuid-file-save=FILE\" writes such a file")
 }

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -62,7 +65,7 @@ func (g *globals) report(name string, args []string, err error) int {
 		}
 	}
 	if wantsJSON(args) {
-		g.reportJSON(err)
+		g.reportJSON(name, err)
 		return code
 	}
 	red, bold, reset := "", "", ""
@@ -71,15 +74,49 @@ func (g *globals) report(name string, args []string, err error) int {
 	}
 	// What several pods failed with is several lines.
 	for _, line := range strings.Split(err.Error(), "\n") {
-		fmt.Fprintf(g.stderr, "%s%s:%s %s\n", red, name, reset, line)
+		fmt.Fprintf(g.stderr, "%s%s:%s %s\n", red, plain(name), reset, plain(line))
 	}
 	if g.debug {
 		g.reportTree(name, err)
 	}
-	for _, hint := range errs.Hints(err) {
-		fmt.Fprintf(g.stderr, "%s%s: hint:%s %s\n", bold, name, reset, hint)
+	for _, hint := range hints(name, err) {
+		fmt.Fprintf(g.stderr, "%s%s: hint:%s %s\n", bold, name, reset, plain(hint))
 	}
 	return code
+}
+
+// hints are what the user may do about the error. What is wrong with the words
+// of a call is told by the command's help at least.
+func hints(name string, err error) []string {
+	list := errs.Hints(err)
+	if len(list) > 0 || !errs.Is(err, errs.Usage) {
+		return list
+	}
+	if name == "rkt" {
+		return []string{"\"rkt help\" shows the commands"}
+	}
+	return []string{fmt.Sprintf("\"rkt help %s\" shows how it is called", name)}
+}
+
+// plain shows what a terminal would not show but obey: errors and names carry
+// text that strangers wrote.
+func plain(s string) string {
+	clean := func(r rune) bool { return unicode.IsPrint(r) && r != utf8.RuneError }
+	if !strings.ContainsFunc(s, func(r rune) bool { return !clean(r) }) {
+		return s
+	}
+	var b strings.Builder
+	for len(s) > 0 {
+		r, n := utf8.DecodeRuneInString(s)
+		if clean(r) {
+			b.WriteString(s[:n])
+		} else {
+			quoted := strconv.Quote(s[:n])
+			b.WriteString(quoted[1 : len(quoted)-1])
+		}
+		s = s[n:]
+	}
+	return b.String()
 }
 
 // reportTree shows each level of the error with what it adds, for --debug.
@@ -88,14 +125,14 @@ func (g *globals) reportTree(name string, err error) {
 	last := ""
 	for depth := 0; err != nil; err = errors.Unwrap(err) {
 		if text := err.Error(); text != last {
-			fmt.Fprintf(g.stderr, "%s: %s└─ %s\n", name, strings.Repeat("  ", depth), text)
+			fmt.Fprintf(g.stderr, "%s: %s└─ %s\n", name, strings.Repeat("  ", depth), plain(text))
 			last = text
 			depth++
 		}
 	}
 }
 
-func (g *globals) reportJSON(err error) {
+func (g *globals) reportJSON(name string, err error) {
 	var out struct {
 		Error struct {
 			Class   errs.Class `json:"class"`
@@ -105,7 +142,7 @@ func (g *globals) reportJSON(err error) {
 	}
 	out.Error.Class = errs.ClassOf(err)
 	out.Error.Message = err.Error()
-	out.Error.Hint = strings.Join(errs.Hints(err), "; ")
+	out.Error.Hint = strings.Join(hints(name, err), "; ")
 	enc := json.NewEncoder(g.stderr)
 	enc.SetEscapeHTML(false)
 	// Nothing is left to do if even stderr can't be written.
@@ -114,12 +151,12 @@ func (g *globals) reportJSON(err error) {
 
 // warn prints what the user should know and what stops nothing.
 func (g *globals) warn(cmd *cobra.Command, format string, args ...any) {
-	fmt.Fprintf(g.stderr, "%s: warning: %s\n", commandName(cmd), fmt.Sprintf(format, args...))
+	fmt.Fprintf(g.stderr, "%s: warning: %s\n", commandName(cmd), plain(fmt.Sprintf(format, args...)))
 }
 
 // note is warn for what merely happened.
 func (g *globals) note(cmd *cobra.Command, format string, args ...any) {
-	fmt.Fprintf(g.stderr, "%s: %s\n", commandName(cmd), fmt.Sprintf(format, args...))
+	fmt.Fprintf(g.stderr, "%s: %s\n", commandName(cmd), plain(fmt.Sprintf(format, args...)))
 }
 
 // colour says whether the file may get colours: a terminal, unless the user

@@ -77,7 +77,7 @@ func runStatus(ctx context.Context, g *globals, o statusOptions, args []string) 
 	if err != nil {
 		return err
 	}
-	if o.wait.on {
+	if o.wait.on && found.Folder != poddir.Garbage {
 		if o.wait.timeout > 0 {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, o.wait.timeout)
@@ -97,7 +97,8 @@ func runStatus(ctx context.Context, g *globals, o statusOptions, args []string) 
 		return err
 	}
 	if f.Folder == poddir.Garbage {
-		return pod.Removed(f.UUID, "read")
+		// Half of what it was is gone, and who knows which half.
+		return g.printStatus(view{uuid: f.UUID, state: f.State, created: f.CreatedAt}, o)
 	}
 	return g.printStatus(viewOf(f), o)
 }
@@ -127,7 +128,7 @@ func (g *globals) statusForAnyone(o statusOptions, args []string) error {
 	case 1:
 		return g.printStatus(matches[0], o)
 	}
-	return errs.Newf(errs.Usage, "ambiguous uuid, %d matches", len(matches))
+	return pod.Ambiguous(len(matches))
 }
 
 func (g *globals) printStatus(v view, o statusOptions) error {
@@ -166,7 +167,7 @@ func statusText(w io.Writer, v view) error {
 			line("exit-app", e.App)
 		}
 		if e.Message != "" {
-			line("exit-message", strings.ReplaceAll(e.Message, "\n", " "))
+			line("exit-message", plain(strings.ReplaceAll(e.Message, "\n", " ")))
 		}
 	}
 	if v.state.Over() {
@@ -188,7 +189,7 @@ func appLines(line func(string, any), v view) {
 			line("app-"+a.name+"-reason", a.status.Reason)
 		}
 		if a.status.Message != "" {
-			line("app-"+a.name+"-message", strings.ReplaceAll(a.status.Message, "\n", " "))
+			line("app-"+a.name+"-message", plain(strings.ReplaceAll(a.status.Message, "\n", " ")))
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"time"
 
@@ -78,15 +77,12 @@ func (g *globals) askToStop(ctx context.Context, h host, p pod.Pod, force bool) 
 	if err != nil {
 		return stoppedMeanwhile(h.pods, p, err)
 	}
-	var stderr io.Writer = g.stderr
 	if force {
-		// The way that follows a failure is the one that counts.
-		stderr = io.Discard
 		var cancelForce context.CancelFunc
 		ctx, cancelForce = context.WithTimeout(ctx, forceDeadline)
 		defer cancelForce()
 	}
-	return stoppedMeanwhile(h.pods, p, closeWith(r, r.Stop(ctx, force, stderr)))
+	return stoppedMeanwhile(h.pods, p, closeWith(r, r.Stop(ctx, force)))
 }
 
 func stoppedMeanwhile(pods pod.Pods, p pod.Pod, err error) error {

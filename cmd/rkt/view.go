@@ -219,7 +219,7 @@ func checkFormat(format string) error {
 	if slices.Contains([]string{"", "json", "json-pretty"}, format) {
 		return nil
 	}
-	return errs.Newf(errs.Usage, "--format=%s: not json or json-pretty", format)
+	return errs.WithHint(errs.Newf(errs.Usage, "--format=%s: not json or json-pretty", format), "leave --format out for text")
 }
 
 func printJSON(w io.Writer, format string, v any) error {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -173,8 +174,11 @@ func TestReport(t *testing.T) {
 		{nil, withCode(0, nil), 0, ""},
 		{nil, withCode(10, plain), 10, "run: pod x: gone\nrun: hint: try y\n"},
 		{[]string{"--format=json"}, plain, 254, `{"error":{"class":"not-found","message":"pod x: gone","hint":"try y"}}` + "\n"},
-		{[]string{"--format", "json-pretty"}, errs.Newf(errs.Usage, "a <b>"), 254, `{"error":{"class":"usage","message":"a <b>"}}` + "\n"},
-		{[]string{"--", "--format=json"}, errs.Newf(errs.Usage, "x"), 254, "run: x\n"},
+		{[]string{"--format", "json-pretty"}, errs.Newf(errs.Usage, "a <b>"), 254, `{"error":{"class":"usage","message":"a <b>","hint":"\"rkt help run\" shows how it is called"}}` + "\n"},
+		{[]string{"--", "--format=json"}, errs.Newf(errs.Usage, "x"), 254, "run: x\nrun: hint: \"rkt help run\" shows how it is called\n"},
+		{nil, errs.WithHint(errs.Newf(errs.Corrupt, "bad \x1b]0;t\a%s\u202e\u009b\xff", "\x1b[2J"), "see\r"), 254,
+			`run: bad \x1b]0;t\a\x1b[2J\u202e\u009b\xff` + "\n" + `run: hint: see\r` + "\n"},
+		{nil, errors.Join(errs.Newf(errs.Corrupt, "müde"), errs.Newf(errs.Corrupt, "two")), 254, "run: müde\nrun: two\n"},
 	} {
 		code, text := capture(c.args, c.err)
 		if code != c.code || text != c.text {

@@ -6,6 +6,7 @@ package errs
 import (
 	"errors"
 	"fmt"
+	"io"
 )
 
 // Class says what kind of failure an error is. The names are part of the
@@ -40,8 +41,46 @@ type hinted struct {
 func (e *hinted) Error() string { return e.err.Error() }
 func (e *hinted) Unwrap() error { return e.err }
 
+// maxQuoted is how many characters of a word that may come from anywhere are
+// shown: enough to find it again, too few to hide the message or print a file.
+const maxQuoted = 40
+
+// quoted is a string argument of an error. %q, by which everything is printed
+// that a stranger may have written, shows the beginning of it.
+type quoted string
+
+// Format implements fmt.Formatter.
+func (q quoted) Format(f fmt.State, verb rune) {
+	s, more := string(q), ""
+	if verb == 'q' {
+		s, more = Beginning(s)
+	}
+	// Fails only where f's buffer does, which never does.
+	_, _ = fmt.Fprintf(f, fmt.FormatString(f, verb), s)
+	_, _ = io.WriteString(f, more)
+}
+
+// Beginning cuts a string down to what an error shows of it, and returns "…"
+// with it if something is missing.
+func Beginning(s string) (begin, more string) {
+	n := 0
+	for i := range s {
+		if n == maxQuoted {
+			return s[:i], "…"
+		}
+		n++
+	}
+	return s, ""
+}
+
 // Newf returns an error of the class; the format takes %w as fmt.Errorf does.
+// %q shows no more than the beginning of a long string.
 func Newf(class Class, format string, args ...any) error {
+	for i, a := range args {
+		if s, ok := a.(string); ok {
+			args[i] = quoted(s)
+		}
+	}
 	return &classed{class: class, err: fmt.Errorf(format, args...)}
 }
 

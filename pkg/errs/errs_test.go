@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -24,5 +25,25 @@ func TestClassAndHints(t *testing.T) {
 	}
 	if WithHint(nil, "x") != nil || WithClass(Busy, nil) != nil {
 		t.Error("nil became an error")
+	}
+}
+
+// TestNewfQuotes: of what a stranger wrote the beginning is shown, all else is
+// printed as it is.
+func TestNewfQuotes(t *testing.T) {
+	long := strings.Repeat("ä", 41)
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{Newf(Usage, "%q: no", "short"), `"short": no`},
+		{Newf(Usage, "%q: no", long), `"` + strings.Repeat("ä", 40) + `"…: no`},
+		{Newf(Usage, "%q", "\x1b[31m\n"), `"\x1b[31m\n"`},
+		{Newf(Usage, "%s %v", long, long), long + " " + long},
+		{Newf(Usage, "%-6s|%5d|%w", "ab", 7, fs.ErrNotExist), "ab    |    7|file does not exist"},
+	} {
+		if c.err.Error() != c.want {
+			t.Errorf("%s, want %s", c.err, c.want)
+		}
 	}
 }

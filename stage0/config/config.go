@@ -169,11 +169,11 @@ func (p *place) readFile(data []byte, folder string) error {
 			return fmt.Errorf("rktKind: %s belongs into %s", head.Kind, k.folder)
 		}
 		if head.Version != "v1" {
-			return fmt.Errorf("rktVersion: %q: only v1 is known", head.Version)
+			return errs.Newf(errs.Corrupt, "rktVersion: %q: only v1 is known", head.Version)
 		}
 		return k.read(p, data)
 	}
-	return fmt.Errorf("rktKind: %q: unknown", head.Kind)
+	return errs.Newf(errs.Corrupt, "rktKind: %q: unknown", head.Kind)
 }
 
 // once refuses a key that this place has said already.
@@ -200,7 +200,7 @@ func (p *place) auth(data []byte) error {
 		"basic": {"user", "password"}, "oauth": {"token"}, "aws": {"accessKeyID", "secretAccessKey"},
 	}[f.Type]
 	if !ok {
-		return fmt.Errorf("type: %q: not basic, oauth or aws", f.Type)
+		return errs.Newf(errs.Corrupt, "type: %q: not basic, oauth or aws", f.Type)
 	}
 	var fields map[string]string
 	if err := json.Unmarshal(f.Credentials, &fields); err != nil {
@@ -256,7 +256,7 @@ func (p *place) paths(data []byte) error {
 			continue
 		}
 		if !filepath.IsAbs(field.value) {
-			return fmt.Errorf("%s: %q: not an absolute path", field.name, field.value)
+			return errs.Newf(errs.Corrupt, "%s: %q: not an absolute path", field.name, field.value)
 		}
 		if err := p.once("paths", field.name); err != nil {
 			return err

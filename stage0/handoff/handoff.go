@@ -3,11 +3,11 @@
 package handoff
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -58,21 +58,33 @@ func Find(ctx context.Context, named string) (string, error) {
 func check(ctx context.Context, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, versionDeadline)
 	defer cancel()
+	bad := func(format string, args ...any) error {
+		err := errs.Newf(errs.Unsupported, "stage1: %s: %w", path, fmt.Errorf(format, args...))
+		return errs.WithHint(err, "--stage1-path names a stage1 program that fits this rkt; without it the one beside rkt is taken")
+	}
 	out, err := exec.CommandContext(ctx, path, abi.CmdVersion).Output()
 	if err != nil {
-		return errs.Newf(errs.Unsupported, "stage1: %s: ask for its version: %w", path, err)
+		return bad("ask for its version: %w", blame(err))
 	}
 	var v abi.Version
 	if err := json.Unmarshal(out, &v); err != nil {
-		return errs.Newf(errs.Unsupported, "stage1: %s: version: %w", path, err)
+		return bad("version: %w", err)
 	}
 	if v.Interface != abi.InterfaceVersion {
-		return errs.Newf(errs.Unsupported, "stage1: %s: is %s, this rkt speaks interface %d", path, v, abi.InterfaceVersion)
+		return bad("is %s, this rkt speaks interface %d", v, abi.InterfaceVersion)
 	}
 	if !slices.Contains(v.Features, abi.FeatureDiesWithSupervisor) {
-		return errs.Newf(errs.Unsupported, "stage1: %s: lacks the feature %s", path, abi.FeatureDiesWithSupervisor)
+		return bad("lacks the feature %s", abi.FeatureDiesWithSupervisor)
 	}
 	return nil
+}
+
+// blame takes the path off, which the message names already.
+func blame(err error) error {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
+		return p.Err
+	}
+	return err
 }
 
 // Exec becomes the pod's supervisor: same process, same lock. It returns only
@@ -139,16 +151,22 @@ func (r *Running) Enter(app string, tty bool, argv []string) error {
 	return fmt.Errorf("enter pod %s: %w", r.pod.UUID, err)
 }
 
-// Stop asks the supervisor to stop the pod, and returns when it is down.
-func (r *Running) Stop(ctx context.Context, force bool, stderr io.Writer) error {
+// Stop asks the supervisor to stop the pod, and returns when it is down. What
+// stage1 says of a failure is in the error.
+func (r *Running) Stop(ctx context.Context, force bool) error {
 	s := abi.Stop{Pod: r.pod, Force: force}
 	cmd := exec.CommandContext(ctx, r.path())
 	cmd.Args = append([]string{"stage1"}, s.Argv()...)
-	cmd.Stderr = stderr
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("stop pod %s: %w", r.pod.UUID, err)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	err := cmd.Run()
+	if err == nil {
+		return nil
 	}
-	return nil
+	if said := abi.ParseReport(abi.CmdStop, stderr.String()); said != nil {
+		err = said
+	}
+	return fmt.Errorf("pod %s: %w", r.pod.UUID, err)
 }
 
 // path names the descriptor, which stays open until the kernel has read the
