@@ -86,11 +86,7 @@ func (e callError) Unwrap() error { return e.error }
 // report prints an error the way rkt does, whose command it was for the user,
 // with one write: the apps' output goes to the same terminal.
 func report(name string, err error) {
-	text := fmt.Sprintf("%s: %v\n", name, err)
-	for _, hint := range errs.Hints(err) {
-		text += fmt.Sprintf("%s: hint: %s\n", name, hint)
-	}
-	fmt.Fprint(os.Stderr, text)
+	fmt.Fprint(os.Stderr, abi.Report(name, err))
 }
 
 func environment(name string) supervise.Env {

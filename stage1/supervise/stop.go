@@ -23,6 +23,10 @@ import (
 // own: it releases what the pod held, and may become another program.
 const goneTimeout = time.Minute
 
+// forceTimeout is how long a supervisor has to hear that its pod is to be
+// killed. Whoever asked kills both himself then.
+const forceTimeout = time.Second
+
 // Stop asks a pod's supervisor to stop it and returns when the supervisor is
 // gone, and with it all of the pod.
 func Stop(ctx context.Context, s abi.Stop) error {
@@ -62,10 +66,14 @@ func Stop(ctx context.Context, s abi.Stop) error {
 // stop asks for the end and waits until it is on disk, or until the supervisor
 // hangs up: then it was just ending.
 func (c *client) stop(force bool, pid int) error {
+	timeout := ioTimeout
+	if force {
+		timeout = forceTimeout
+	}
 	err := c.ask(request{Op: opStop, Force: force})
 	var r reply
 	if err == nil {
-		r, err = c.answer(ioTimeout)
+		r, err = c.answer(timeout)
 	}
 	if err == nil {
 		_, err = c.answer(time.Duration(r.WithinMs) * time.Millisecond)
