@@ -1,10 +1,12 @@
 package main
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/moby/sys/capability"
 	"github.com/spf13/pflag"
 
 	"github.com/rkt-pods/rkt/pkg/appc"
@@ -117,6 +119,9 @@ func (a *appArgs) isolatorFlags(fs *pflag.FlagSet, r *refusals) {
 			set := list(v)
 			for i, c := range set {
 				set[i] = "CAP_" + strings.TrimPrefix(strings.ToUpper(c), "CAP_")
+				if !isCapability(set[i]) {
+					return errs.WithHint(errs.Newf(errs.Usage, "%q: no such capability", c), "capabilities(7) lists them, such as CAP_NET_BIND_SERVICE")
+				}
 			}
 			return p.isolate(isolator, appc.StringSet{Set: set})
 		})
@@ -143,6 +148,14 @@ func (a *appArgs) isolatorFlags(fs *pflag.FlagSet, r *refusals) {
 			return nil
 		})
 	}
+}
+
+// isCapability says whether any kernel has a capability of the name. Whether
+// this one does, and may give it away, is told when the pod is started.
+func isCapability(name string) bool {
+	return slices.ContainsFunc(capability.ListKnown(), func(c capability.Cap) bool {
+		return "CAP_"+strings.ToUpper(c.String()) == name
+	})
 }
 
 // isolate adds an isolator, which must not be there yet nor its opposite.

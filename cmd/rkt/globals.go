@@ -16,7 +16,8 @@ import (
 
 // globals are the flags of every command, and the process's own files.
 type globals struct {
-	stdin, stdout, stderr *os.File
+	stdin, stderr *os.File
+	stdout        *checkedFile
 
 	debug    bool
 	dir      string

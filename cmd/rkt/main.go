@@ -23,9 +23,9 @@ func main() {
 
 // run is the whole program but for the process around it.
 func run(ctx context.Context, args []string, stdin, stdout, stderr *os.File) int {
-	g := &globals{stdin: stdin, stdout: stdout, stderr: stderr}
+	g := &globals{stdin: stdin, stdout: &checkedFile{File: stdout}, stderr: stderr}
 	root := newRoot(g)
-	root.SetOut(stdout)
+	root.SetOut(g.stdout)
 	root.SetErr(stderr)
 	path, args, err := arrange(root, args)
 	name := "rkt"
@@ -35,7 +35,11 @@ func run(ctx context.Context, args []string, stdin, stdout, stderr *os.File) int
 		cmd, err = root.ExecuteContextC(ctx)
 		name = commandName(cmd)
 	}
-	return g.report(name, args, err)
+	code := g.report(name, args, err)
+	if lost := g.stdout.lost(err); lost != nil {
+		return g.report("rkt", args, lost)
+	}
+	return code
 }
 
 // newRoot lists the commands.

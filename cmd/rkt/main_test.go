@@ -102,6 +102,8 @@ func TestWithoutData(t *testing.T) {
 		{"status --uuid-file=/etc/passwd", 254, "", `status: --uuid-file: /etc/passwd: "root:x:0:0:root:/root:/bin/bash\n`},
 		{"status --uuid-file=/dev/zero", 254, "", `status: --uuid-file: /dev/zero: "\x00\x00`},
 		{"stop --uuid-file=/dev/null", 254, "", "stop: --uuid-file: /dev/null: is empty\nstop: hint: "},
+		{"prepare a --caps-retain=CAP_NOPE", 254, "", `"CAP_NOPE": no such capability`},
+		{"prepare a --caps-remove=net_admin,nope", 254, "", `"nope": no such capability`},
 		{"completion tcsh", 254, "", "completion: the shell is needed"},
 		{"rm-after ab 3", 254, "", "not a UUID"},
 	}

@@ -99,6 +99,20 @@ func TestCheckSupported(t *testing.T) {
 	}
 }
 
+func TestStopSignal(t *testing.T) {
+	for value, good := range map[string]bool{"SIGQUIT": true, "rtmin+3": true, "64": true, "65": false, "SIGNOPE": false, "": false, "TERM+1": false, "15 ": false} {
+		text := strings.Replace(whole, `"mounts":[`, `"annotations":[{"name":"rkt/lifecycle/stop-signal","value":"`+value+`"}],"mounts":[`, 1)
+		p, err := Parse([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = p.CheckSupported()
+		if good != (err == nil) || !good && (!errs.Is(err, errs.Usage) || !strings.Contains(err.Error(), AnnStopSignal) || len(errs.Hints(err)) == 0) {
+			t.Errorf("%q: %v", value, err)
+		}
+	}
+}
+
 func FuzzPodManifest(f *testing.F) {
 	f.Add([]byte(whole))
 	f.Add([]byte(`{"acKind":"PodManifest","acVersion":"0.8.11","apps":[{"name":"a","image":{"id":"sha512-00"},"app":{"isolators":[{"name":"resource/cpu"}]}}]}`))

@@ -86,6 +86,11 @@ func CheckExitPolicy(s string) error {
 func (p *Pod) CheckSupported() error {
 	for i := range p.Apps {
 		a := &p.Apps[i]
+		if v, ok := a.Annotations.Get(AnnStopSignal); ok {
+			if _, err := ParseSignal(v); err != nil {
+				return fmt.Errorf("app %s: annotation %s: %w", a.Name, AnnStopSignal, err)
+			}
+		}
 		for _, later := range []struct{ name, harmless string }{
 			{AnnRole, "app"}, {AnnRestart, "never"}, {AnnAfter, ""}, {AnnReady, ""}, {AnnLive, ""},
 		} {
