@@ -56,7 +56,9 @@ func runPrepare(ctx context.Context, g *globals, cmd *cobra.Command, o *podFlags
 	if err := ready.Close(); err != nil {
 		return err
 	}
-	fmt.Fprintln(g.stdout, ready.UUID())
+	if _, err := fmt.Fprintln(g.stdout, ready.UUID()); err != nil {
+		return errs.WithHint(fmt.Errorf("pod %s is prepared, but: %w", ready.UUID(), err), "\"rkt run-prepared %s\" runs it, \"rkt rm\" removes it", ready.UUID())
+	}
 	return nil
 }
 

@@ -32,9 +32,12 @@ func (g *globals) removePod(ctx context.Context, h host, p pod.Pod) error {
 	case pod.Running, pod.Preparing, pod.ExitedDeleting, pod.Deleting:
 		err := errs.Newf(errs.Busy, "pod %s: is %s", p.UUID, p.State)
 		if p.State == pod.Running {
-			err = errs.WithHint(err, "\"rkt stop %s\" stops it", p.UUID)
+			return errs.WithHint(err, "\"rkt stop %s\" stops it", p.UUID)
 		}
-		return err
+		if p.State == pod.Preparing {
+			return errs.WithHint(err, "it can be removed when \"rkt prepare\" is done with it")
+		}
+		return errs.WithHint(err, "another rkt is removing it at this moment")
 	case pod.Embryo, pod.AbortedPrepare, pod.Prepared, pod.Exiting, pod.Exited, pod.ExitedGarbage, pod.Garbage:
 	}
 	if err := h.pods.Collect(ctx, p.UUID); err != nil {

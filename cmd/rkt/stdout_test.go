@@ -1,0 +1,53 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rkt-pods/rkt/stage0/store"
+)
+
+// runTo runs the program in this process with a given stdout, and returns its
+// code and what it said on stderr.
+func runTo(t *testing.T, stdout string, args ...string) (code int, stderr string) {
+	t.Helper()
+	out, err := os.OpenFile(stdout, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	said, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer said.Close()
+	none := filepath.Join(t.TempDir(), "none")
+	code = run(t.Context(), append([]string{"--system-config=" + none, "--local-config=" + none}, args...), os.Stdin, out, said)
+	text, err := os.ReadFile(said.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return code, string(text)
+}
+
+// TestLostOutput: a command whose result can't be written does not end well.
+func TestLostOutput(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "data")
+	if _, err := store.Open(data); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		"help", "help run", "run --help", "--help", "version", "list", "list --format=json", "config", "completion bash",
+		"gc --format=json", "gc --dry-run --format=json", "image list", "image list --format=json",
+	} {
+		args := append([]string{"--dir=" + data}, strings.Fields(line)...)
+		if code, stderr := runTo(t, "/dev/full", args...); code != codeError || strings.Count(stderr, "write to stdout: no space left on device") != 1 {
+			t.Errorf("%s: %d, %s", line, code, stderr)
+		}
+		if code, stderr := runTo(t, filepath.Join(t.TempDir(), "out"), args...); code != codeOK || stderr != "" {
+			t.Errorf("%s: %d, %s", line, code, stderr)
+		}
+	}
+}
