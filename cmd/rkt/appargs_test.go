@@ -101,8 +101,8 @@ func TestAppGrammarErrors(t *testing.T) {
 		"a --environment=A=1 --environment=A=2":         "is set twice",
 		"a --supplementary-gids=x":                      "not a group id",
 		"a --working-dir=x":                             "not an absolute path",
-		"a --caps-retain=CHOWN --caps-remove=KILL":             "exclude each other",
-		"a --caps-retain=CHOWN --caps-retain=KILL":             "is set twice",
+		"a --caps-retain=CHOWN --caps-remove=KILL":      "exclude each other",
+		"a --caps-retain=CHOWN --caps-retain=KILL":      "is set twice",
 		"a --seccomp=read":                              "neither retain nor remove",
 		"a --seccomp=mode=retain":                       "value.set: missing",
 		"a --oom-score-adj=2000":                        "not in -1000",
@@ -118,7 +118,6 @@ func TestAppGrammarErrors(t *testing.T) {
 		"--hostname=-x a":                               "not a host name",
 		"--pull-policy=x a":                             "none of new, never, update",
 		"--log-prefix=x a":                              "none of auto, always, never",
-		"--set-env-file=/no/such/file a":                "no such file",
 	}
 	for line, want := range cases {
 		if _, _, _, err := parseApps(strings.Fields(line), false); err == nil || !strings.Contains(err.Error(), want) {

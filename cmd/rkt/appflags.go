@@ -219,11 +219,8 @@ func (a *appArgs) streamFlags(fs *pflag.FlagSet, r *refusals) {
 // setDuration reads a duration that is not negative.
 func setDuration(to **time.Duration) func(string) error {
 	return func(v string) error {
-		d, err := time.ParseDuration(v)
-		if err != nil || d < 0 {
-			return errs.Newf(errs.Usage, "%q: not a duration such as 10s", v)
-		}
-		*to = &d
-		return nil
+		d := new(time.Duration)
+		*to = d
+		return (*positive)(d).Set(v)
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 
@@ -17,23 +18,25 @@ func newCatManifest(g *globals) *cobra.Command {
 		Use:   "cat-manifest [FLAGS] UUID…",
 		Short: "Print the manifest of pods",
 		Long:  "Prints the manifest that each pod was prepared with. It never changes.",
-		RunE:  func(_ *cobra.Command, args []string) error { return runCatManifest(g, args, uuidFile, pretty) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return runCatManifest(cmd.Context(), g, args, uuidFile, pretty)
+		},
 	}
 	cmd.Flags().StringVar(&uuidFile, "uuid-file", "", "file with the pod's UUID")
 	cmd.Flags().BoolVar(&pretty, "pretty-print", true, "indent")
 	return cmd
 }
 
-func runCatManifest(g *globals, args []string, uuidFile string, pretty bool) error {
+func runCatManifest(ctx context.Context, g *globals, args []string, uuidFile string, pretty bool) error {
 	if err := needRoot(); err != nil {
 		return err
 	}
-	words, err := manyArgs(args, uuidFile)
+	words, err := manyArgs(ctx, args, uuidFile)
 	if err != nil {
 		return err
 	}
 	for _, word := range words {
-		h, found, err := g.onePod([]string{word}, "")
+		h, found, err := g.onePod(ctx, []string{word}, "")
 		if err != nil {
 			return err
 		}

@@ -30,10 +30,10 @@ func runEnter(g *globals, cmd *cobra.Command, app string, args []string) error {
 		return err
 	}
 	if len(args) == 0 {
-		_, err := oneArg(args, "")
+		_, err := oneArg(cmd.Context(), args, "")
 		return err
 	}
-	h, found, err := g.onePod(args[:1], "")
+	h, found, err := g.onePod(cmd.Context(), args[:1], "")
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -35,6 +36,28 @@ func boolean(fs *pflag.FlagSet, name, usage string, set func(bool) error) {
 		return set(on)
 	})
 	f.NoOptDefVal = "true"
+}
+
+// positive is a duration that is not negative: a time that is over before it
+// began is a slip of the finger.
+type positive time.Duration
+
+// duration declares a flag of such a duration.
+func duration(fs *pflag.FlagSet, to *time.Duration, name string, def time.Duration, usage string) {
+	*to = def
+	fs.Var((*positive)(to), name, usage)
+}
+
+func (p *positive) String() string { return time.Duration(*p).String() }
+func (p *positive) Type() string   { return "duration" }
+
+func (p *positive) Set(s string) error {
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 {
+		return errs.Newf(errs.Usage, "%q: not a duration such as 10s", s)
+	}
+	*p = positive(d)
+	return nil
 }
 
 // pair reads NAME=VALUE.

@@ -32,8 +32,8 @@ another gc is at work.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runGC(cmd.Context(), g, cmd, o) },
 	}
 	fs := cmd.Flags()
-	fs.DurationVar(&o.GracePeriod, "grace-period", 30*time.Minute, "how long a pod stays after it has ended")
-	fs.DurationVar(&o.ExpirePrepared, "expire-prepared", 24*time.Hour, "how long a prepared pod stays when nobody runs it")
+	duration(fs, &o.GracePeriod, "grace-period", 30*time.Minute, "how long a pod stays after it has ended")
+	duration(fs, &o.ExpirePrepared, "expire-prepared", 24*time.Hour, "how long a prepared pod stays when nobody runs it")
 	fs.BoolVar(&o.MarkOnly, "mark-only", false, "only note which pods have ended, and when")
 	fs.BoolVar(&o.dryRun, "dry-run", false, "show what would be done and do nothing")
 	fs.StringVar(&o.format, "format", "", "json or json-pretty")

@@ -12,12 +12,12 @@ import (
 	"golang.org/x/term"
 
 	"github.com/rkt-pods/rkt/pkg/appc"
-	"github.com/rkt-pods/rkt/pkg/atomicfile"
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/image"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/pkg/podspec"
 	"github.com/rkt-pods/rkt/pkg/ref"
+	"github.com/rkt-pods/rkt/pkg/userfile"
 	"github.com/rkt-pods/rkt/stage0/fetch"
 	"github.com/rkt-pods/rkt/stage0/pod"
 	"github.com/rkt-pods/rkt/stage0/podplan"
@@ -31,8 +31,11 @@ func (g *globals) preparePod(ctx context.Context, cmd *cobra.Command, o *podFlag
 	if err := checkRefused(g); err != nil {
 		return nil, err
 	}
-	manifest, err := o.readManifest(allFlags(cmd).Changed("pull-policy"))
+	manifest, err := o.readManifest(ctx, allFlags(cmd).Changed("pull-policy"))
 	if err != nil {
+		return nil, err
+	}
+	if err := o.readEnvFiles(ctx); err != nil {
 		return nil, err
 	}
 	apps := len(o.apps.list)
@@ -69,7 +72,7 @@ func (g *globals) preparePod(ctx context.Context, cmd *cobra.Command, o *podFlag
 		}
 	}
 	p, err := prepare.Fill(ctx, hold, prepare.Input{
-		Pods: h.pods, Layers: h.store, Manifest: plan.Pod, Images: images, Options: options, Created: saveUUID(o.uuidFile),
+		Pods: h.pods, Layers: h.store, Manifest: plan.Pod, Images: images, Options: options, Created: saveUUID(ctx, o.uuidFile),
 	})
 	if err != nil {
 		return nil, err
@@ -81,7 +84,7 @@ func (g *globals) preparePod(ctx context.Context, cmd *cobra.Command, o *podFlag
 	return p, nil
 }
 
-func (o *podFlags) readManifest(policyGiven bool) (*podspec.Pod, error) {
+func (o *podFlags) readManifest(ctx context.Context, policyGiven bool) (*podspec.Pod, error) {
 	if o.manifest == "" {
 		return nil, nil
 	}
@@ -89,9 +92,9 @@ func (o *podFlags) readManifest(policyGiven bool) (*podspec.Pod, error) {
 		return nil, errs.WithHint(errs.Newf(errs.Usage, "conflicting flags set with --pod-manifest (see --help)"),
 			"write into the manifest what the other flags say")
 	}
-	data, err := os.ReadFile(o.manifest)
+	data, err := userfile.Read(ctx, o.manifest, userfile.MaxText)
 	if err != nil {
-		return nil, errs.WithHint(errs.Newf(errs.NotFound, "--pod-manifest: %w", err), "it names a file with a pod manifest")
+		return nil, errs.WithHint(errs.Newf(errs.ClassOf(err), "--pod-manifest: %w", err), "it names a file with a pod manifest")
 	}
 	m, err := podspec.Parse(data)
 	if err != nil {
@@ -229,10 +232,6 @@ func isFile(path string) bool {
 // joinDiscard removes a pod that was made in vain.
 func joinDiscard(ctx context.Context, p *pod.PreparingPod, err error) error {
 	return errors.Join(err, p.Discard(context.WithoutCancel(ctx)))
-}
-
-func writeFile(path, uuid string) error {
-	return atomicfile.Write(path, []byte(uuid), 0o644, atomicfile.Renamed)
 }
 
 func trimmed(data []byte) string { return strings.TrimSpace(string(data)) }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -28,7 +29,7 @@ func newLogs(g *globals) *cobra.Command {
 		Short: "Print what a pod's apps have written",
 		Long: `Prints what the apps have written so far, each stream to the same one of this
 command. With several apps each line begins with the app's name.`,
-		RunE: func(_ *cobra.Command, args []string) error { return runLogs(g, o, args) },
+		RunE: func(cmd *cobra.Command, args []string) error { return runLogs(cmd.Context(), g, o, args) },
 	}
 	cmd.Flags().StringVar(&o.app, "app", "", "only this app")
 	cmd.Flags().BoolVar(&o.timestamps, "timestamps", false, "the time in front of each line")
@@ -36,11 +37,11 @@ command. With several apps each line begins with the app's name.`,
 	return cmd
 }
 
-func runLogs(g *globals, o logsOptions, args []string) error {
+func runLogs(ctx context.Context, g *globals, o logsOptions, args []string) error {
 	if err := needRoot(); err != nil {
 		return err
 	}
-	h, found, err := g.onePod(args, o.uuidFile)
+	h, found, err := g.onePod(ctx, args, o.uuidFile)
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,9 @@ func main() {
 	// A command that changes nothing on the way ends where a signal finds it;
 	// one that does is told, and cleans up.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// A second signal ends it wherever it is: in a write to a pipe that nobody
+	// reads, for example, which no context reaches.
+	context.AfterFunc(ctx, stop)
 	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)

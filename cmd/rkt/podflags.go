@@ -1,10 +1,9 @@
 package main
 
 import (
-	"bufio"
+	"context"
 	"fmt"
 	"net/netip"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/pkg/podspec"
+	"github.com/rkt-pods/rkt/pkg/userfile"
 )
 
 // podFlags are the options of prepare and run that shape the pod.
@@ -24,7 +24,8 @@ type podFlags struct {
 	volumes     []podspec.Volume
 	inheritEnv  bool
 	env         []appc.EnvVar
-	envFile     []appc.EnvVar
+	envFiles    []string
+	envFile     []appc.EnvVar // what is in them
 	exitPolicy  string
 	stopTimeout *time.Duration
 	stage1      string
@@ -43,7 +44,7 @@ func (o *podFlags) declare(fs *pflag.FlagSet, r *refusals) {
 	value(fs, "volume", "NAME,kind=host|empty,…", "volume of the pod: source=, recursive=, readOnly= for host; mode=, uid=, gid=, readOnly= for empty", o.addVolume)
 	fs.BoolVar(&o.inheritEnv, "inherit-env", false, "give apps the caller's environment where they have none of their own")
 	value(fs, "set-env", "NAME=VALUE", "environment variable of all apps", func(v string) error { return addEnv(&o.env, v) })
-	value(fs, "set-env-file", "FILE", "file of environment variables of all apps", o.readEnvFile)
+	value(fs, "set-env-file", "FILE", "file of environment variables of all apps", func(v string) error { o.envFiles = append(o.envFiles, v); return nil })
 	value(fs, "exit-policy", "POLICY", "when the pod ends: all, any or anyOnFailure (the default)", func(v string) error {
 		o.exitPolicy = v
 		return podspec.CheckExitPolicy(v)
@@ -139,32 +140,39 @@ func setVolume(v *podspec.Volume, key, val string) (err error) {
 	return nil
 }
 
-// readEnvFile reads NAME=VALUE lines; empty ones and those that begin with #
+// readEnvFiles reads NAME=VALUE lines; empty ones and those that begin with #
 // or ; are left out.
-func (o *podFlags) readEnvFile(path string) error {
-	f, err := os.Open(path)
+func (o *podFlags) readEnvFiles(ctx context.Context) error {
+	for _, path := range o.envFiles {
+		if err := o.readEnvFile(ctx, path); err != nil {
+			return errs.WithHint(errs.WithClass(errs.Usage, fmt.Errorf("--set-env-file: %w", err)), "it names a file of lines NAME=VALUE")
+		}
+	}
+	return nil
+}
+
+func (o *podFlags) readEnvFile(ctx context.Context, path string) error {
+	data, err := userfile.Read(ctx, path, userfile.MaxText)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 1<<20)
-	for n := 1; lines.Scan(); n++ {
-		line := strings.TrimSpace(lines.Text())
-		if line == "" || line[0] == '#' || line[0] == ';' {
+	n := 0
+	for line := range strings.Lines(string(data)) {
+		n++
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' || line[0] == ';' {
 			continue
 		}
 		if err := addEnv(&o.envFile, line); err != nil {
 			return fmt.Errorf("%s:%d: %w", path, n, err)
 		}
 	}
-	return lines.Err()
+	return nil
 }
 
 // conflicts says whether something was given that a manifest file leaves no
 // room for.
 func (o *podFlags) conflicts(policyGiven bool) bool {
-	if len(o.apps.list) > 0 || len(o.apps.mounts) > 0 || len(o.volumes) > 0 || o.inheritEnv || len(o.env)+len(o.envFile) > 0 {
+	if len(o.apps.list) > 0 || len(o.apps.mounts) > 0 || len(o.volumes) > 0 || o.inheritEnv || len(o.env)+len(o.envFiles) > 0 {
 		return true
 	}
 

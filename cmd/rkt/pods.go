@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"io"
 	"slices"
@@ -10,8 +11,8 @@ import (
 )
 
 // onePod finds the one pod that a command is for, by argument or by file.
-func (g *globals) onePod(args []string, uuidFile string) (host, pod.Pod, error) {
-	arg, err := oneArg(args, uuidFile)
+func (g *globals) onePod(ctx context.Context, args []string, uuidFile string) (host, pod.Pod, error) {
+	arg, err := oneArg(ctx, args, uuidFile)
 	if err != nil {
 		return host{}, pod.Pod{}, err
 	}
@@ -26,12 +27,12 @@ func (g *globals) onePod(args []string, uuidFile string) (host, pod.Pod, error) 
 	return h, found, err
 }
 
-func oneArg(args []string, uuidFile string) (string, error) {
+func oneArg(ctx context.Context, args []string, uuidFile string) (string, error) {
 	switch {
 	case uuidFile != "" && len(args) > 0:
 		return "", errs.WithHint(errs.Newf(errs.Usage, "a UUID and --uuid-file exclude each other"), "give one of them")
 	case uuidFile != "":
-		return readUUIDFile(uuidFile)
+		return readUUIDFile(ctx, uuidFile)
 	case len(args) == 1:
 		return args[0], nil
 	case len(args) == 0:
@@ -41,21 +42,21 @@ func oneArg(args []string, uuidFile string) (string, error) {
 }
 
 // manyArgs is oneArg for commands that take several pods.
-func manyArgs(args []string, uuidFile string) ([]string, error) {
+func manyArgs(ctx context.Context, args []string, uuidFile string) ([]string, error) {
 	if len(args) > 1 && uuidFile == "" {
 		return args, nil
 	}
-	arg, err := oneArg(args, uuidFile)
+	arg, err := oneArg(ctx, args, uuidFile)
 	return []string{arg}, err
 }
 
 // eachPod runs one step for each pod that is named. One that fails is told,
 // and the others go on.
-func (g *globals) eachPod(args []string, uuidFile, failed string, step func(host, pod.Pod) error) error {
+func (g *globals) eachPod(ctx context.Context, args []string, uuidFile, failed string, step func(host, pod.Pod) error) error {
 	if err := needRoot(); err != nil {
 		return err
 	}
-	words, err := manyArgs(args, uuidFile)
+	words, err := manyArgs(ctx, args, uuidFile)
 	if err != nil {
 		return err
 	}

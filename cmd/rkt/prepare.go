@@ -3,14 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/userfile"
 	"github.com/rkt-pods/rkt/stage0/handoff"
 )
 
@@ -86,13 +85,13 @@ func allFlags(cmd *cobra.Command) *pflag.FlagSet {
 }
 
 // saveUUID writes the id for those who wait for it, and nobody sees half of it.
-func saveUUID(path string) func(string) error {
+func saveUUID(ctx context.Context, path string) func(string) error {
 	if path == "" {
 		return nil
 	}
 	return func(uuid string) error {
-		if err := writeFile(path, uuid); err != nil {
-			err = errs.Newf(errs.Usage, "--uuid-file-save: %s: %w", path, err)
+		if err := userfile.Write(ctx, path, []byte(uuid), 0o644); err != nil {
+			err = errs.Newf(errs.Usage, "--uuid-file-save: %w", err)
 			return errs.WithHint(err, "its folder must be there, and no folder may have its name")
 		}
 		return nil
@@ -100,16 +99,11 @@ func saveUUID(path string) func(string) error {
 }
 
 // readUUIDFile is the inverse. What is in a file that was named by mistake is
-// nobody's business, and no more of it is read than a UUID takes.
-func readUUIDFile(path string) (string, error) {
-	f, err := os.Open(path)
+// nobody's business.
+func readUUIDFile(ctx context.Context, path string) (string, error) {
+	data, err := userfile.Read(ctx, path, userfile.MaxID)
 	if err != nil {
-		return "", uuidFileError(errs.NotFound, err)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, 128))
-	if err != nil {
-		return "", uuidFileError(errs.NotFound, err)
+		return "", uuidFileError(errs.ClassOf(err), err)
 	}
 	text := trimmed(data)
 	switch {

@@ -18,7 +18,7 @@ func newRm(g *globals) *cobra.Command {
 		Short: "Remove pods that are not running",
 		Long:  "Removes each pod with all that it holds, as gc would when its time has come.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return g.eachPod(args, uuidFile, "failed to remove one or more pods", func(h host, p pod.Pod) error {
+			return g.eachPod(cmd.Context(), args, uuidFile, "failed to remove one or more pods", func(h host, p pod.Pod) error {
 				return g.removePod(cmd.Context(), h, p)
 			})
 		},

@@ -90,7 +90,7 @@ func newRunPrepared(g *globals) *cobra.Command {
 
 // startPrepared writes the options of this run and moves the pod on.
 func (g *globals) startPrepared(ctx context.Context, run *runFlags, args []string) (*pod.RunningPod, error) {
-	h, found, err := g.onePod(args, "")
+	h, found, err := g.onePod(ctx, args, "")
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -71,9 +72,9 @@ func runStatus(ctx context.Context, g *globals, o statusOptions, args []string) 
 		return err
 	}
 	if os.Geteuid() != 0 {
-		return g.statusForAnyone(o, args)
+		return g.statusForAnyone(ctx, o, args)
 	}
-	h, found, err := g.onePod(args, o.uuidFile)
+	h, found, err := g.onePod(ctx, args, o.uuidFile)
 	if err != nil {
 		return err
 	}
@@ -103,32 +104,73 @@ func runStatus(ctx context.Context, g *globals, o statusOptions, args []string) 
 	return g.printStatus(viewOf(f), o)
 }
 
+// do waits, no longer than was asked for.
+func (w *waitFlag) do(ctx context.Context, uuid string, wait func(context.Context) error) error {
+	if w.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, w.timeout)
+		defer cancel()
+	}
+	err := wait(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return withCode(codeTimeout, errs.WithHint(err, "\"rkt stop %s\" ends a pod that runs", uuid))
+	}
+	return err
+}
+
 // statusForAnyone reads the summaries only.
-func (g *globals) statusForAnyone(o statusOptions, args []string) error {
-	arg, err := oneArg(args, o.uuidFile)
+func (g *globals) statusForAnyone(ctx context.Context, o statusOptions, args []string) error {
+	arg, err := oneArg(ctx, args, o.uuidFile)
 	if err != nil {
 		return err
 	}
-	if o.wait.on {
-		return needRoot()
-	}
-	views, _, err := g.views()
+	storeID, found, err := g.findSummary(arg)
 	if err != nil {
 		return err
+	}
+	if !o.wait.on {
+		return g.printStatus(found, o)
+	}
+	err = o.wait.do(ctx, found.uuid, func(ctx context.Context) error { return pod.WaitPublic(ctx, storeID, found.uuid) })
+	if err != nil {
+		return err
+	}
+	s, err := pod.ReadPublic(storeID, found.uuid)
+	if errors.Is(err, fs.ErrNotExist) {
+		return pod.Removed(found.uuid, "waited for")
+	}
+	if err != nil {
+		return err
+	}
+	return g.printStatus(viewOfSummary(s), o)
+}
+
+// findSummary finds the one pod whose id begins with the argument.
+func (g *globals) findSummary(arg string) (storeID string, found view, err error) {
+	h, err := g.openExisting()
+	if errs.Is(err, errs.NotFound) {
+		return "", view{}, pod.NoMatch(arg)
+	}
+	if err != nil {
+		return "", view{}, err
+	}
+	all, err := summaries(h.store.ID())
+	if err != nil {
+		return "", view{}, err
 	}
 	var matches []view
-	for _, v := range views {
+	for _, v := range all {
 		if arg != "" && strings.HasPrefix(v.uuid, strings.ToLower(arg)) {
 			matches = append(matches, v)
 		}
 	}
 	switch len(matches) {
 	case 0:
-		return pod.NoMatch(arg)
+		return "", view{}, pod.NoMatch(arg)
 	case 1:
-		return g.printStatus(matches[0], o)
+		return h.store.ID(), matches[0], nil
 	}
-	return pod.Ambiguous(len(matches))
+	return "", view{}, pod.Ambiguous(len(matches))
 }
 
 func (g *globals) printStatus(v view, o statusOptions) error {
@@ -190,6 +232,9 @@ func appLines(line func(string, any), v view) {
 		}
 		if a.status.Message != "" {
 			line("app-"+a.name+"-message", plain(strings.ReplaceAll(a.status.Message, "\n", " ")))
+		}
+		if a.status.LogDropped > 0 {
+			line("app-"+a.name+"-log-dropped", a.status.LogDropped)
 		}
 	}
 }

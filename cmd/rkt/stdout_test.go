@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,7 +12,7 @@ import (
 
 // runTo runs the program in this process with a given stdout, and returns its
 // code and what it said on stderr.
-func runTo(t *testing.T, stdout string, args ...string) (code int, stderr string) {
+func runTo(t *testing.T, ctx context.Context, stdout string, args ...string) (code int, stderr string) {
 	t.Helper()
 	out, err := os.OpenFile(stdout, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -24,7 +25,7 @@ func runTo(t *testing.T, stdout string, args ...string) (code int, stderr string
 	}
 	defer said.Close()
 	none := filepath.Join(t.TempDir(), "none")
-	code = run(t.Context(), append([]string{"--system-config=" + none, "--local-config=" + none}, args...), os.Stdin, out, said)
+	code = run(ctx, append([]string{"--system-config=" + none, "--local-config=" + none}, args...), os.Stdin, out, said)
 	text, err := os.ReadFile(said.Name())
 	if err != nil {
 		t.Fatal(err)
@@ -43,10 +44,10 @@ func TestLostOutput(t *testing.T) {
 		"gc --format=json", "gc --dry-run --format=json", "image list", "image list --format=json",
 	} {
 		args := append([]string{"--dir=" + data}, strings.Fields(line)...)
-		if code, stderr := runTo(t, "/dev/full", args...); code != codeError || strings.Count(stderr, "write to stdout: no space left on device") != 1 {
+		if code, stderr := runTo(t, t.Context(), "/dev/full", args...); code != codeError || strings.Count(stderr, "write to stdout: no space left on device") != 1 {
 			t.Errorf("%s: %d, %s", line, code, stderr)
 		}
-		if code, stderr := runTo(t, filepath.Join(t.TempDir(), "out"), args...); code != codeOK || stderr != "" {
+		if code, stderr := runTo(t, t.Context(), filepath.Join(t.TempDir(), "out"), args...); code != codeOK || stderr != "" {
 			t.Errorf("%s: %d, %s", line, code, stderr)
 		}
 	}

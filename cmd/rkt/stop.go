@@ -29,7 +29,7 @@ func newStop(g *globals) *cobra.Command {
 signals, and are killed when their stop timeouts are over. --force kills them
 at once, also when the pod's supervisor doesn't answer.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return g.eachPod(args, uuidFile, "failed to stop one or more pods", func(h host, p pod.Pod) error {
+			return g.eachPod(cmd.Context(), args, uuidFile, "failed to stop one or more pods", func(h host, p pod.Pod) error {
 				return g.stopPod(cmd.Context(), h, p, force)
 			})
 		},

@@ -11,8 +11,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rkt-pods/rkt/pkg/atomicfile"
-	"github.com/rkt-pods/rkt/pkg/cgroup"
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/image"
 	"github.com/rkt-pods/rkt/pkg/poddir"
@@ -78,49 +76,30 @@ func summaries(storeID string) ([]view, error) {
 		if _, err := poddir.ParseUUID(e.Name()); err != nil {
 			continue
 		}
-		v, err := summary(storeID, e.Name())
+		s, err := pod.ReadPublic(storeID, e.Name())
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, v)
+		all = append(all, viewOfSummary(s))
 	}
 	return all, nil
 }
 
-// summary shows one pod as anyone may see it. The supervisor's last words are
-// written before it ends, so only a summary that is read after its death says
-// whether there are any.
-func summary(storeID, uuid string) (view, error) {
-	path := filepath.Join(poddir.RunDir(storeID, uuid), poddir.SummaryFile)
-	var v view
-	for range 2 {
-		var s poddir.Summary
-		if err := atomicfile.ReadJSON(path, &s); err != nil {
-			return v, err
-		}
-		if v = viewOfSummary(s); v.exit == nil || !v.exit.Derived {
-			break
-		}
-	}
-	return v, nil
-}
-
 func viewOfSummary(s poddir.Summary) view {
-	v := view{uuid: s.UUID, created: s.CreatedAt, exit: s.Exit, networks: s.Networks, state: pod.Prepared}
+	v := view{uuid: s.UUID, created: s.CreatedAt, exit: s.Exit, networks: s.Networks, state: pod.PublicState(s)}
 	if s.Supervisor != nil {
 		v.started = s.Supervisor.StartedAt
-		v.state = pod.Exited
-		switch {
-		case s.Supervisor.Alive():
-			v.state, v.pid, v.exit = pod.Running, s.Supervisor.PID, nil
-		case s.Supervisor.PodInit.Alive(), populated(s.Cgroup):
-			v.state, v.reason = pod.Exiting, "the supervisor is gone, processes of the pod are still ending"
-		case v.exit == nil:
-			v.exit = &poddir.Exit{Code: pod.AbortedCode, Cause: poddir.CauseAborted, Derived: true, FinishedAt: time.Now().UTC()}
-		}
+	}
+	switch {
+	case v.state == pod.Running:
+		v.pid, v.exit = s.Supervisor.PID, nil
+	case v.state == pod.Exiting:
+		v.reason = "the supervisor is gone, processes of the pod are still ending"
+	case v.state == pod.Exited && v.exit == nil:
+		v.exit = &poddir.Exit{Code: pod.AbortedCode, Cause: poddir.CauseAborted, Derived: true, FinishedAt: time.Now().UTC()}
 	}
 	for _, a := range s.Apps {
 		av := appView{name: a.Name, imageID: a.ImageID, imageName: a.ImageName, status: a.Status}
@@ -130,15 +109,6 @@ func viewOfSummary(s poddir.Summary) view {
 		v.apps = append(v.apps, av)
 	}
 	return v
-}
-
-// populated asks a cgroup that anyone may read.
-func populated(path string) bool {
-	if path == "" {
-		return false
-	}
-	yes, err := cgroup.PathPopulated(path)
-	return err == nil && yes
 }
 
 // podJSON is a pod as list and status print it. Names and meaning are those

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/userfile"
 )
 
 // DefaultData is the data folder where nothing else is configured.
@@ -133,7 +134,7 @@ func (p *place) readFolder(path, folder string, skipUnreadable bool) error {
 			continue
 		}
 		file := filepath.Join(path, e.Name())
-		data, err := os.ReadFile(file)
+		data, err := userfile.ReadRegular(file, userfile.MaxText)
 		if skipUnreadable && errors.Is(err, fs.ErrPermission) {
 			continue
 		}
