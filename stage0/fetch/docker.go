@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"encoding/json"
+	"io"
 	"path"
 	"slices"
 	"strings"
@@ -10,7 +11,6 @@ import (
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/image"
 	"github.com/rkt-pods/rkt/stage0/oci"
-	"github.com/rkt-pods/rkt/stage0/tree"
 )
 
 // docker imports from a docker archive; ok is false if it is none.
@@ -79,13 +79,12 @@ func (im *importer) savedImage(f files, s oci.Saved) (rec image.Record, err erro
 	if rec.Config, err = im.staging.AddBlob(digest.SHA256, raw); err != nil {
 		return rec, err
 	}
-	chain, err := im.layers(&rec, config.RootFS.DiffIDs, func(i int, want digest.Digest) (tree.Layer, string, error) {
+	chain, err := im.layers(&rec, config.RootFS.DiffIDs, func(i int) (io.Closer, io.Reader, error) {
 		r, _, err := f.open(path.Clean(s.Layers[i]))
 		if err != nil {
-			return tree.Layer{}, "", errs.WithClass(errs.Corrupt, err)
+			return nil, nil, errs.WithClass(errs.Corrupt, err)
 		}
-		defer r.Close()
-		return im.unpack(r, want)
+		return r, r, nil
 	})
 	if err != nil {
 		return rec, err

@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -189,10 +190,13 @@ func (l *ociImport) platform(list []oci.Descriptor) (oci.Descriptor, error) {
 }
 
 // openBlob opens a blob; the reader fails if it is not what the descriptor says.
-func (l *ociImport) openBlob(desc oci.Descriptor) (io.ReadCloser, io.Reader, error) {
+func (l *ociImport) openBlob(desc oci.Descriptor) (io.Closer, io.Reader, error) {
 	d, err := digest.Parse(desc.Digest)
 	if err != nil {
 		return nil, nil, errs.WithClass(errs.Corrupt, err)
+	}
+	if desc.Size < 0 {
+		return nil, nil, errs.Newf(errs.Corrupt, "blob %s: a size of %d bytes", d.OCI(), desc.Size)
 	}
 	f, _, err := l.files.open(oci.BlobName(d))
 	if err != nil {
@@ -262,14 +266,7 @@ func (l *ociImport) image(desc oci.Descriptor) (rec image.Record, err error) {
 	if rec.Config, err = l.staging.AddBlob(m.Config.Alg(), rawConfig); err != nil {
 		return rec, err
 	}
-	chain, err := l.layers(&rec, config.RootFS.DiffIDs, func(i int, want digest.Digest) (tree.Layer, string, error) {
-		f, r, err := l.openBlob(m.Layers[i])
-		if err != nil {
-			return tree.Layer{}, "", err
-		}
-		defer f.Close()
-		return l.unpack(r, want)
-	})
+	chain, err := l.layers(&rec, config.RootFS.DiffIDs, func(i int) (io.Closer, io.Reader, error) { return l.openBlob(m.Layers[i]) })
 	if err != nil {
 		return rec, err
 	}
@@ -328,8 +325,9 @@ func (im *importer) name(rec *image.Record, refs []string) {
 	}
 }
 
-// layers brings in the layers that the store lacks, each once.
-func (im *importer) layers(rec *image.Record, diffIDs []string, get func(int, digest.Digest) (tree.Layer, string, error)) (*tree.Chain, error) {
+// layers brings in the layers that the store lacks, each once. Those that it has
+// are read too: a file is good or not, whatever was imported before.
+func (im *importer) layers(rec *image.Record, diffIDs []string, open func(int) (io.Closer, io.Reader, error)) (*tree.Chain, error) {
 	keys := make([]string, len(diffIDs))
 	want := make([]digest.Digest, len(diffIDs))
 	for i, id := range diffIDs {
@@ -346,15 +344,23 @@ func (im *importer) layers(rec *image.Record, diffIDs []string, get func(int, di
 	}
 	chain := tree.NewChain(im.store, im.staging)
 	for i, key := range keys {
-		if !slices.Contains(missing, key) || slices.Contains(keys[:i], key) {
-			continue
-		}
 		im.progress(Event{Stage: "layer", Object: key, Done: int64(i + 1), Total: int64(len(keys))})
-		l, dir, err := get(i, want[i])
+		f, r, err := open(i)
+		if err == nil {
+			if slices.Contains(missing, key) && !slices.Contains(keys[:i], key) {
+				var l tree.Layer
+				var dir string
+				if l, dir, err = im.unpack(r, want[i]); err == nil {
+					chain.Add(l.Meta, dir)
+				}
+			} else {
+				err = im.check(r, want[i])
+			}
+			_ = f.Close() // read only
+		}
 		if err != nil {
 			return nil, fmt.Errorf("layer %d of %d: %w", i+1, len(keys), err)
 		}
-		chain.Add(l.Meta, dir)
 	}
 	chain.OCI(keys)
 	return chain, nil
@@ -375,8 +381,45 @@ func (im *importer) unpack(r io.Reader, want digest.Digest) (tree.Layer, string,
 	if err != nil {
 		return l, "", err
 	}
-	if n, err := io.Copy(io.Discard, r); err != nil || n > 0 {
-		return l, "", cmp.Or(err, errs.Newf(errs.Corrupt, "%d bytes after the end of the layer", n))
+	return l, dir, atEnd(r)
+}
+
+// check reads a layer that is there already and compares it with its diff id.
+func (im *importer) check(r io.Reader, want digest.Digest) error {
+	in, _, err := decompress(r)
+	if err != nil {
+		return err
 	}
-	return l, dir, nil
+	defer in.Close()
+	h := want.Alg.New()
+	if _, err := io.Copy(h, contextReader{im.ctx, in}); err != nil {
+		return err
+	}
+	if got := digest.Sum(want.Alg, h); got != want {
+		return errs.Newf(errs.Corrupt, "layer %s: the content is %s", want.OCI(), got.OCI())
+	}
+	return atEnd(r)
+}
+
+// atEnd reads to the end of r, whose own check comes with it.
+func atEnd(r io.Reader) error {
+	n, err := io.Copy(io.Discard, r)
+	if err == nil && n > 0 {
+		err = errs.Newf(errs.Corrupt, "%d bytes after the end of the layer", n)
+	}
+	return err
+}
+
+// contextReader ends with its context.
+type contextReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+// Read reads the next bytes.
+func (c contextReader) Read(p []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.r.Read(p)
 }

@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"archive/tar"
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -11,11 +12,14 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt-pods/rkt/pkg/image"
+	"github.com/rkt-pods/rkt/stage0/export"
 	"github.com/rkt-pods/rkt/stage0/store"
 	"github.com/rkt-pods/rkt/tests/images"
 )
@@ -158,11 +162,58 @@ func overlay(st *store.Store, keys []string, dir string) error {
 	return unix.MoveMount(mount, "", unix.AT_FDCWD, filepath.Join(dir, "m"), unix.MOVE_MOUNT_F_EMPTY_PATH)
 }
 
+// umociVersion is the reference implementation's. Distributions have older ones.
+const umociVersion = "v0.6.0"
+
+// umociPath builds the reference implementation once, from its module, so that it
+// stays out of go.mod. It can't be installed by its name, since its go.mod
+// replaces a module.
+var umociPath = func() func(*testing.T) string {
+	build := sync.OnceValues(func() (string, error) {
+		cache, err := filepath.Abs("../../.cache")
+		if err != nil {
+			return "", err
+		}
+		target := filepath.Join(cache, "umoci-"+umociVersion)
+		if _, err := os.Stat(target); err == nil {
+			return target, nil
+		}
+		var module struct{ Dir string }
+		cmd := exec.Command("go", "mod", "download", "-json", "github.com/opencontainers/umoci@"+umociVersion)
+		cmd.Dir = os.TempDir() // in no module
+		out, err := cmd.Output()
+		if err == nil {
+			err = json.Unmarshal(out, &module)
+		}
+		if err != nil {
+			return "", fmt.Errorf("download umoci: %w\n%s", err, out)
+		}
+		if err := os.MkdirAll(cache, 0o755); err != nil {
+			return "", err
+		}
+		tmp := fmt.Sprintf("%s.%d", target, os.Getpid())
+		cmd = exec.Command("go", "build", "-o", tmp, "./cmd/umoci")
+		cmd.Dir, cmd.Env = module.Dir, append(os.Environ(), "GOFLAGS=", "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("build umoci: %w\n%s", err, out)
+		}
+		return target, os.Rename(tmp, target)
+	})
+	return func(t *testing.T) string {
+		t.Helper()
+		path, err := build()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+}()
+
 // umoci describes what the reference implementation makes of a layout.
 func umoci(t *testing.T, layout, tag string) map[string]string {
 	t.Helper()
 	bundle := filepath.Join(t.TempDir(), "bundle")
-	out, err := exec.Command("umoci", "unpack", "--image", layout+":"+tag, bundle).CombinedOutput()
+	out, err := exec.Command(umociPath(t), "unpack", "--image", layout+":"+tag, bundle).CombinedOutput()
 	if err != nil {
 		t.Fatalf("umoci: %v\n%s", err, out)
 	}
@@ -198,9 +249,6 @@ func at(e images.Entry, sec int64) images.Entry {
 // would see, entry by entry, with what umoci unpacks.
 func TestSameTreeAsUmoci(t *testing.T) {
 	needRoot(t)
-	if _, err := exec.LookPath("umoci"); err != nil {
-		t.Fatal(err)
-	}
 	base := []images.Entry{
 		at(images.Dir("tmp", 0o1777), 1000), at(images.Dir("root", 0o700), 2000), at(images.Dir("home", 0o755), 3000),
 		at(images.Dir("home/u", 0o2750).Owned(1000, 100).XAttr("user.note", "kept"), 4000), at(images.File("home/u/a", 0o4755, "a").Owned(1000, 100), 5000),
@@ -245,9 +293,21 @@ func TestSameTreeAsUmoci(t *testing.T) {
 			}
 			st := newStore(t)
 			rec := importFile(t, st, dir)
-			compare(t, merged(t, st, rec.Layers), umoci(t, dir, "1.0"))
+			want := umoci(t, dir, "1.0")
+			compare(t, merged(t, st, rec.Layers), maps.Clone(want))
+			compare(t, rendered(t, st, rec), want)
 		})
 	}
+}
+
+// rendered describes the folder that the image is written to.
+func rendered(t *testing.T, st *store.Store, rec image.Record) map[string]string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "rendered")
+	if err := export.Folder(t.Context(), st, rec, dir, export.FolderOptions{Dependents: true}); err != nil {
+		t.Fatal(err)
+	}
+	return must(describe(dir))
 }
 
 func many(base []images.Entry, n int) [][]images.Entry {

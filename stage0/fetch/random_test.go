@@ -147,7 +147,10 @@ func TestRandomLayersAsUmoci(t *testing.T) {
 			t.Logf("layers:\n\t%s", strings.Join(all, "\n----\n\t"))
 			st := newStore(t)
 			rec := importFile(t, st, dir)
-			compare(t, merged(t, st, rec.Layers), umoci(t, dir, "1.0"))
+			want := umoci(t, dir, "1.0")
+			compare(t, merged(t, st, rec.Layers), maps.Clone(want))
+			compare(t, rendered(t, st, rec), want)
+			undamaged(t, st, rec)
 		})
 	}
 }

@@ -37,7 +37,7 @@ func fakeLayer(t testing.TB, g *Staging, key string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	meta, err := json.Marshal(layer.Meta{Version: layer.MetaVersion, Key: key})
+	meta, err := json.Marshal(layer.Meta{Version: layer.MetaVersion, Key: key, Size: 100 + int64(key[len(key)-1])})
 	if err != nil {
 		t.Fatal(err)
 	}
