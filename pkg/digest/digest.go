@@ -70,6 +70,15 @@ func Parse(s string) (Digest, error) {
 	return d, nil
 }
 
+// ParseOCI is Parse for what OCI's files have, which is `<alg>:<hex>` only.
+func ParseOCI(s string) (Digest, error) {
+	d, err := Parse(s)
+	if err == nil && d.OCI() != s {
+		err = errs.Newf(errs.Usage, "digest %q: no algorithm", s)
+	}
+	return d, err
+}
+
 // String spells the digest as the store does, `<alg>-<hex>`.
 func (d Digest) String() string { return string(d.Alg) + "-" + d.Hex }
 

@@ -191,7 +191,7 @@ func (l *ociImport) platform(list []oci.Descriptor) (oci.Descriptor, error) {
 
 // openBlob opens a blob; the reader fails if it is not what the descriptor says.
 func (l *ociImport) openBlob(desc oci.Descriptor) (io.Closer, io.Reader, error) {
-	d, err := digest.Parse(desc.Digest)
+	d, err := digest.ParseOCI(desc.Digest)
 	if err != nil {
 		return nil, nil, errs.WithClass(errs.Corrupt, err)
 	}
@@ -331,7 +331,7 @@ func (im *importer) layers(rec *image.Record, diffIDs []string, open func(int) (
 	keys := make([]string, len(diffIDs))
 	want := make([]digest.Digest, len(diffIDs))
 	for i, id := range diffIDs {
-		d, err := digest.Parse(id)
+		d, err := digest.ParseOCI(id)
 		if err != nil {
 			return nil, errs.WithClass(errs.Corrupt, fmt.Errorf("diff id: %w", err))
 		}
