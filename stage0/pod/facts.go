@@ -182,14 +182,14 @@ func (p Pods) Finish(pod Pod) error {
 		if err := os.MkdirAll(string(attempt), 0o700); err != nil {
 			return err
 		}
-		if err := atomicfile.WriteJSON(attempt.Status(), a.Status, 0o600, atomicfile.Synced); err != nil {
+		if err := pod.Dir.Reserve().WriteJSON(attempt.Status(), a.Status, 0o600, atomicfile.Synced); err != nil {
 			return err
 		}
 	}
 	if f.Exit == nil || !f.Exit.Derived {
 		return nil
 	}
-	return atomicfile.WriteJSON(pod.Dir.Exit(), f.Exit, 0o600, atomicfile.Synced)
+	return pod.Dir.Reserve().WriteJSON(pod.Dir.Exit(), f.Exit, 0o600, atomicfile.Synced)
 }
 
 // SupervisorID names the process that holds the pod: by its own record or,
@@ -224,7 +224,7 @@ func damaged(err error) error {
 	if err == nil {
 		return nil
 	}
-	if _, ok := errors.AsType[*fs.PathError](err); ok && !errors.Is(err, unix.ENOTDIR) {
+	if _, ok := errors.AsType[*fs.PathError](err); ok && !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.ELOOP) {
 		return err
 	}
 	return errs.WithClass(errs.Corrupt, err)
