@@ -24,7 +24,8 @@ func newRun(g *globals) *cobra.Command {
 		Use:   "run [FLAGS] " + appsUse,
 		Short: "Run a pod of one or more images in the foreground",
 		Long: `Prepares a pod and runs it. This process becomes the pod's supervisor: signals
-go to it, and its exit code is the pod's.
+go to it, and its exit code is the pod's. A closed stdout does not end the pod:
+"rkt logs" has what nobody read.
 
 Flags after an image are for its app; arguments for the app follow "--", up to
 "---" or the end.`,

@@ -10,6 +10,7 @@
 //	    supervisor     the supervising process (stage1)
 //	    cgroup         the pod's cgroups, written before they exist (stage1)
 //	    exit.json      the pod's end (stage1, or gc where stage1 died)
+//	    reserve/       room for the last records on a full disk (stage1)
 //	    volumes/<name>/    empty volumes
 //	    apps/<name>/image.json             the app's image and layers (stage0)
 //	    apps/<name>/<attempt>/status.json  one execution of the app (stage1)
@@ -23,6 +24,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rkt-pods/rkt/pkg/atomicfile"
 	"github.com/rkt-pods/rkt/pkg/errs"
 )
 
@@ -74,6 +76,10 @@ func (d Dir) Run() string        { return d.join("run.json") }
 func (d Dir) Supervisor() string { return d.join("supervisor") }
 func (d Dir) Cgroup() string     { return d.join("cgroup") }
 func (d Dir) Exit() string       { return d.join("exit.json") }
+
+// Reserve is the folder that keeps room for the records of the pod's end; it
+// is there while the supervisor lives, and until gc if that died.
+func (d Dir) Reserve() atomicfile.Reserve { return atomicfile.Reserve(d.join("reserve")) }
 
 // Volume is the folder of an empty volume.
 func (d Dir) Volume(name string) string { return d.join("volumes", name) }

@@ -130,7 +130,7 @@ type Status struct {
 	Restarts   int        `json:"restarts"`
 	Usage      Usage      `json:"usage"`
 	LogLines   uint64     `json:"logLines"`
-	LogDropped uint64     `json:"logDropped"`      // lines lost by rotation
+	LogDropped uint64     `json:"logDropped"`      // lines lost by rotation or for want of space
 	Notes      []string   `json:"notes,omitempty"` // what was asked for and changed or left out
 	Derived    bool       `json:"derived,omitempty"`
 }

@@ -80,9 +80,19 @@ func (r *records) attempt(app string) poddir.AttemptDir {
 	return r.dir.App(app).Attempt(r.status[app].Attempt)
 }
 
+// What a pod needs of the disk once its first app may have filled it: three
+// more statuses of each app, and exit.json.
+const (
+	reserveFiles = 3
+	reserveSize  = 8 << 10 // of each: an error's text can be long
+)
+
 // begin makes the attempts' folders, each with the status of an app that
-// waits.
+// waits, and the reserve for what follows.
 func (r *records) begin() error {
+	if err := r.dir.Reserve().Make(reserveFiles*len(r.summary.Apps)+1, reserveSize); err != nil {
+		return err
+	}
 	for _, app := range r.summary.Apps {
 		if err := fault.Step("attempt.create"); err != nil {
 			return err
@@ -112,7 +122,7 @@ func (r *records) change(app string, f func(*poddir.Status)) error {
 			return err
 		}
 	}
-	return atomicfile.WriteJSON(r.attempt(app).Status(), s, 0o600, d)
+	return r.dir.Reserve().WriteJSON(r.attempt(app).Status(), s, 0o600, d)
 }
 
 // supervisor writes the record of this process, without a sync: it means
@@ -128,7 +138,7 @@ func (r *records) cgroup(c poddir.Cgroup) error {
 
 func (r *records) exit(e poddir.Exit) error {
 	r.summary.Exit, r.dirty = &e, true
-	return atomicfile.WriteJSON(r.dir.Exit(), e, 0o600, atomicfile.Synced)
+	return r.dir.Reserve().WriteJSON(r.dir.Exit(), e, 0o600, atomicfile.Synced)
 }
 
 // publish writes the summary if anything in it has changed. Anyone on the host

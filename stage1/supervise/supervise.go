@@ -268,7 +268,7 @@ func (p *pod) tearDown() {
 		}
 	}
 	p.trace("unmounted")
-	err = errors.Join(err, <-left, p.groups.remove())
+	err = errors.Join(err, <-left, p.groups.remove(), p.records.dir.Reserve().Free())
 	if unmounted {
 		err = errors.Join(err, cleanRunDir(p.runDir))
 	}
