@@ -14,6 +14,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/appc"
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/image"
+	"github.com/rkt-pods/rkt/pkg/lock"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/pkg/podspec"
 	"github.com/rkt-pods/rkt/pkg/ref"
@@ -53,12 +54,7 @@ func (g *globals) preparePod(ctx context.Context, cmd *cobra.Command, o *podFlag
 	if err != nil {
 		return nil, err
 	}
-	ids, err := g.resolveAll(ctx, cmd, h, o, manifest, quiet)
-	if err != nil {
-		return nil, err
-	}
-	// What was found may be collected until this lock is held.
-	hold, err := h.store.Hold(ctx)
+	ids, hold, err := g.hold(ctx, cmd, h, o, manifest, quiet)
 	if err != nil {
 		return nil, err
 	}
@@ -82,6 +78,35 @@ func (g *globals) preparePod(ctx context.Context, cmd *cobra.Command, o *podFlag
 		_ = h.store.Touch(id)
 	}
 	return p, nil
+}
+
+// holdTries is how often an image may be removed right after it was found.
+const holdTries = 20
+
+// hold finds the images and keeps them in the store: until the lock is held what
+// was found may be removed, and then the search starts over.
+func (g *globals) hold(ctx context.Context, cmd *cobra.Command, h host, o *podFlags, manifest *podspec.Pod, quiet bool) ([]string, *lock.Lock, error) {
+	for try := 1; ; try++ {
+		ids, err := g.resolveAll(ctx, cmd, h, o, manifest, quiet)
+		if err != nil {
+			return nil, nil, err
+		}
+		hold, err := h.store.Hold(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, id := range ids {
+			if err == nil {
+				_, err = h.store.Image(id)
+			}
+		}
+		if err == nil {
+			return ids, hold, nil
+		}
+		if err = errors.Join(err, hold.Close()); !errs.Is(err, errs.NotFound) || try == holdTries {
+			return nil, nil, err
+		}
+	}
 }
 
 func (o *podFlags) readManifest(ctx context.Context, policyGiven bool) (*podspec.Pod, error) {
