@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"golang.org/x/sys/unix"
 )
 
 // Class says what kind of failure an error is. The names are part of the
@@ -111,7 +113,8 @@ func ClassOf(err error) Class {
 // Is says whether err is of the class.
 func Is(err error, class Class) bool { return err != nil && ClassOf(err) == class }
 
-// Hints returns the hints of err, outermost first.
+// Hints returns the hints of err, outermost first. An error of the host that
+// means the same wherever it comes from has one in any case.
 func Hints(err error) []string {
 	var hints []string
 	for err != nil {
@@ -122,5 +125,16 @@ func Hints(err error) []string {
 		hints = append(hints, h.hint)
 		err = h.err
 	}
-	return hints
+	if len(hints) > 0 {
+		return hints
+	}
+	switch {
+	case errors.Is(err, unix.EMFILE):
+		return []string{"this process may open too few files: \"ulimit -n 1024\" allows more"}
+	case errors.Is(err, unix.ENFILE):
+		return []string{"the host has too many open files: see fs.file-max in sysctl(8)"}
+	case errors.Is(err, unix.EROFS):
+		return []string{"rkt must write there: mount the file system writable, or choose another data folder with --dir"}
+	}
+	return nil
 }

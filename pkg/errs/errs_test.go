@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestClassAndHints(t *testing.T) {
@@ -25,6 +27,23 @@ func TestClassAndHints(t *testing.T) {
 	}
 	if WithHint(nil, "x") != nil || WithClass(Busy, nil) != nil {
 		t.Error("nil became an error")
+	}
+}
+
+// TestHostHints: what is wrong with the host has a hint that nobody had to
+// give, unless somebody did.
+func TestHostHints(t *testing.T) {
+	for errno, want := range map[unix.Errno]string{unix.EMFILE: "ulimit -n", unix.ENFILE: "fs.file-max", unix.EROFS: "writable"} {
+		err := fmt.Errorf("open x: %w", &fs.PathError{Op: "open", Path: "x", Err: errno})
+		if got := Hints(err); len(got) != 1 || !strings.Contains(got[0], want) {
+			t.Errorf("%v: %q", errno, got)
+		}
+		if got := Hints(WithHint(err, "own")); !slices.Equal(got, []string{"own"}) {
+			t.Errorf("%v: %q", errno, got)
+		}
+	}
+	if got := Hints(unix.ENOENT); got != nil {
+		t.Errorf("%q", got)
 	}
 }
 

@@ -7,7 +7,10 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rkt-pods/rkt/pkg/atomicfile"
+	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/fault"
 )
 
@@ -33,6 +36,9 @@ func MakeRunDir(storeID, uuid string) (string, error) {
 		if !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
+	}
+	if errors.Is(err, unix.EROFS) {
+		err = errs.WithHint(err, "rkt keeps what belongs to this boot in %s: mount a tmpfs there, or on %s", RunRoot, filepath.Dir(RunRoot))
 	}
 	if err != nil {
 		return "", fmt.Errorf("run folder: %w", err)
