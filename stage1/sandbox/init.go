@@ -56,23 +56,28 @@ func (p *Pod) StartInit(ctx context.Context) error {
 	if unix.Gettid() != os.Getpid() {
 		return errs.Newf(errs.Internal, "pod init: not started from the main thread")
 	}
-	exe, err := sealedCopy(p.program)
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return fmt.Errorf("pod init: %w", err)
 	}
-	defer unix.Close(exe)
+	defer null.Close()
 	control, remote, err := controlPair()
 	if err != nil {
 		return fmt.Errorf("pod init: %w", err)
 	}
 	defer control.Close()
 	defer remote.Close()
+	exe, err := sealedCopy(p.program, clearOf(null, remote))
+	if err != nil {
+		return fmt.Errorf("pod init: %w", err)
+	}
+	defer unix.Close(exe)
 
 	if err := fault.Step("sandbox.startinit"); err != nil {
 		return err
 	}
 	in := &podInit{pidfd: -1, ns: noNamespaces, exited: make(chan struct{})}
-	cmd := p.initCommand(exe, remote, &in.pidfd)
+	cmd := p.initCommand(exe, null, remote, &in.pidfd)
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("pod init: %w", err)
 	}
@@ -101,7 +106,7 @@ func (p *Pod) StartInit(ctx context.Context) error {
 	return nil
 }
 
-func (p *Pod) initCommand(exe int, remote *os.File, pidfd *int) *exec.Cmd {
+func (p *Pod) initCommand(exe int, null, remote *os.File, pidfd *int) *exec.Cmd {
 	flags := uintptr(unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWNS)
 	net := "host"
 	if !p.plan.HostNet {
@@ -110,7 +115,7 @@ func (p *Pod) initCommand(exe int, remote *os.File, pidfd *int) *exec.Cmd {
 	}
 	return &exec.Cmd{
 		Path: fdPath(exe), Args: []string{"podinit", p.plan.Hostname, net}, Env: []string{}, Dir: "/",
-		ExtraFiles:  []*os.File{remote},
+		Stdin: null, Stdout: null, Stderr: null, ExtraFiles: []*os.File{remote},
 		SysProcAttr: &syscall.SysProcAttr{Cloneflags: flags, PidFD: pidfd},
 	}
 }
@@ -260,7 +265,9 @@ func controlPair() (local, remote *os.File, err error) {
 
 // sealedCopy puts the program into a file that nobody can write to again, not
 // even one who finds it as /proc/1/exe (CVE-2019-5736).
-func sealedCopy(path string) (int, error) {
+//
+// The descriptor's number is at least from.
+func sealedCopy(path string, from int) (int, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return -1, errs.WithHint(errs.WithClass(errs.NotFound, err), "it belongs beside stage1, in %s", filepath.Dir(path))
@@ -299,10 +306,24 @@ func sealedCopy(path string) (int, error) {
 		return -1, fmt.Errorf("memfd: %w", err)
 	}
 	defer unix.Close(ro)
-	// The child gets its own descriptors as 3 and up before it executes this.
-	high, err := unix.FcntlInt(uintptr(ro), unix.F_DUPFD_CLOEXEC, 10)
+	high, err := unix.FcntlInt(uintptr(ro), unix.F_DUPFD_CLOEXEC, from)
 	if err != nil {
 		return -1, fmt.Errorf("memfd: %w", err)
 	}
 	return high, nil
+}
+
+// clearOf is the least number for a descriptor that a child finds its program
+// by and doesn't get as one of its own. Go's fork moves the child's files, and
+// the pipe that reports an error, to the numbers right above the greatest of
+// the files, whatever is open there: the path would lead to the pipe then, and
+// the start fail with EACCES, if another goroutine has closed a file at the
+// right moment.
+func clearOf(files ...*os.File) int {
+	const moved = 8 // stdin, stdout, stderr, the socket, the pipe, and some
+	most := moved
+	for _, f := range files {
+		most = max(most, int(f.Fd()))
+	}
+	return most + moved
 }
