@@ -273,7 +273,7 @@ func TestOrdinaryUser(t *testing.T) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
 		if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
-			t.Fatal(err)
+			return result{args, -1, "", err.Error()}
 		}
 		return result{args, cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 	}
@@ -286,11 +286,36 @@ func TestOrdinaryUser(t *testing.T) {
 			t.Errorf("not shown as running: %s", res)
 		}
 	}
-	for _, args := range [][]string{{"gc"}, {"stop", p.uuid()}, {"rm", p.uuid()}, {"run", image("busybox.aci")}, {"prepare", image("busybox.aci")}, {"enter", p.uuid()}} {
+	for _, args := range [][]string{{"gc"}, {"stop", p.uuid()}, {"rm", p.uuid()}, {"run", image("busybox.aci")}, {"prepare", image("busybox.aci")}, {"enter", p.uuid()}, {"logs", p.uuid()}, {"cat-manifest", p.uuid()}, {"run-prepared", p.uuid()}, {"fetch", image("busybox.aci")}} {
 		if res := user(args...); res.code != 254 || !strings.Contains(res.stderr, "cannot run as unprivileged user") {
 			t.Errorf("%s", res)
 		}
 	}
+	res := user("status", "--wait=300ms", p.uuid())
+	if res.code != 124 || !strings.Contains(res.stderr, "status: pod "+p.uuid()+": still running after 300ms\n") {
+		t.Errorf("%s", res)
+	}
+	waited := make(chan result, 1)
+	go func() { waited <- user("status", "--wait", p.uuid()) }()
+	q := h.start([]string{"--rm"}, app{name: "x", script: "sleep 1000"})
+	q.running()
+	gone := make(chan result, 2)
+	go func() { gone <- user("status", "--wait", q.uuid()) }()
+	go func() { gone <- h.rkt("status", "--wait", q.uuid()) }()
 	h.must("stop", "--force", p.uuid())
+	h.must("stop", "--force", q.uuid())
+	if res := <-waited; res.code != 0 || !strings.Contains(res.stdout, "state=exited\n") || !strings.Contains(res.stdout, "exit=137\n") {
+		t.Errorf("%s", res)
+	}
+	// It may be seen in the moment between its end and its removal.
+	for range 2 {
+		res := <-gone
+		seen := res.code == 0 && strings.Contains(res.stdout, "exit=137\n")
+		removed := res.code == 254 && strings.Contains(res.stderr, "status: pod "+q.uuid()+": was removed while it was ")
+		if !seen && !removed || removed && !strings.Contains(res.stderr, "status: hint: ") {
+			t.Errorf("%s", res)
+		}
+	}
 	p.wait()
+	q.wait()
 }
