@@ -29,6 +29,8 @@ func newCompletion(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:       "completion bash|zsh|fish",
 		Short:     "Print a script that completes command lines",
+		Long:      completionHelp,
+		Example:   completionExample,
 		ValidArgs: []string{"bash", "zsh", "fish"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {

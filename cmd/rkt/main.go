@@ -30,9 +30,13 @@ func run(ctx context.Context, args []string, stdin, stdout, stderr *os.File) int
 	root := newRoot(g)
 	root.SetOut(g.stdout)
 	root.SetErr(stderr)
-	path, args, err := arrange(root, args)
 	name := "rkt"
-	if err == nil {
+	path, args, err := arrange(root, args)
+	switch {
+	case err != nil:
+	case completesArgs(args):
+		err = printDirective(g.stdout, cobra.ShellCompDirectiveDefault)
+	default:
 		root.SetArgs(append(path, args...))
 		var cmd *cobra.Command
 		cmd, err = root.ExecuteContextC(ctx)
@@ -82,6 +86,7 @@ func newRoot(g *globals) *cobra.Command {
 		help,
 	)
 	plainUse(root)
+	g.complete(root)
 	return root
 }
 
