@@ -67,7 +67,7 @@ func runImageVerify(ctx context.Context, g *globals, args []string, o imageVerif
 	v := verify.New(h.store)
 	results := []verifiedImage{}
 	for _, rec := range records {
-		found, err := v.Image(ctx, rec)
+		found, err := v.Image(ctx, rec.ID)
 		if o.all && errs.Is(err, errs.NotFound) {
 			continue // removed meanwhile
 		}

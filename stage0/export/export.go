@@ -75,7 +75,7 @@ func Write(ctx context.Context, st *store.Store, rec image.Record, f Format, w i
 	if err := check(rec, f); err != nil {
 		return err
 	}
-	entry, err := st.Protect(ctx, rec)
+	entry, rec, err := st.Protect(ctx, rec.ID)
 	if err != nil {
 		return err
 	}

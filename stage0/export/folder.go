@@ -37,7 +37,7 @@ func Folder(ctx context.Context, st *store.Store, rec image.Record, path string,
 	if exists && (within(st.Data(), target) || within(target, st.Data())) {
 		return errs.Newf(errs.Denied, "output folder %s: this would delete the data folder %s. Refusing.", path, st.Data())
 	}
-	entry, err := st.Protect(ctx, rec)
+	entry, rec, err := st.Protect(ctx, rec.ID)
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ import (
 // undamaged fails if verify finds anything.
 func undamaged(t testing.TB, st *store.Store, rec image.Record) {
 	t.Helper()
-	list, err := verify.New(st).Image(t.Context(), rec)
+	list, err := verify.New(st).Image(t.Context(), rec.ID)
 	if err != nil {
 		t.Fatal(err)
 	}

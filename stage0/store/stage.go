@@ -217,26 +217,28 @@ func (g *Staging) Need(ctx context.Context, keys []string) (missing []string, er
 }
 
 // Protect makes an entry that keeps all parts of the image in the store while it
-// is open, whatever becomes of the image. The error is of class NotFound if the
-// image is gone already.
-func (s *Store) Protect(ctx context.Context, rec image.Record) (*Staging, error) {
+// is open, whatever becomes of the image. The record is what it is now: another
+// import may have replaced it since it was found. The error is of class NotFound
+// if the image is gone.
+func (s *Store) Protect(ctx context.Context, id string) (*Staging, image.Record, error) {
 	hold, err := s.Hold(ctx)
 	if err != nil {
-		return nil, err
+		return nil, image.Record{}, err
 	}
 	defer hold.Close()
-	if _, err := os.Lstat(s.imagePath(rec.ID)); errors.Is(err, fs.ErrNotExist) {
-		return nil, errs.Newf(errs.NotFound, "image %s: not in the store", digest.ShortID(rec.ID, 12))
+	rec, err := s.Image(id)
+	if err != nil {
+		return nil, rec, err
 	}
 	g, err := s.newEntry("read")
 	if err != nil {
-		return nil, err
+		return nil, rec, err
 	}
 	refs := staged{Layers: layersOf(rec), Blobs: Blobs(rec)}
 	if err := atomicfile.WriteJSON(g.refs(), refs, 0o600, atomicfile.Renamed); err != nil {
-		return nil, errors.Join(fmt.Errorf("protect image: %w", err), g.Close())
+		return nil, rec, errors.Join(fmt.Errorf("protect image: %w", err), g.Close())
 	}
-	return g, nil
+	return g, rec, nil
 }
 
 func (g *Staging) refs() string { return filepath.Join(g.dir, "refs.json") }

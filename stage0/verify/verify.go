@@ -50,10 +50,10 @@ func New(st *store.Store) *Verifier {
 	return &Verifier{store: st, done: map[string][]tree.Damage{}, aci: map[string][]byte{}}
 }
 
-// Image checks one image. The error is about the checking itself: the image may
-// be good or not.
-func (v *Verifier) Image(ctx context.Context, rec image.Record) (list []Finding, err error) {
-	entry, err := v.store.Protect(ctx, rec)
+// Image checks the image of that id. The error is about the checking itself: the
+// image may be good or not.
+func (v *Verifier) Image(ctx context.Context, id string) (list []Finding, err error) {
+	entry, rec, err := v.store.Protect(ctx, id)
 	if err != nil {
 		return nil, err
 	}
