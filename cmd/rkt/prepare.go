@@ -27,6 +27,7 @@ Prints the pod's UUID as the last line.
 A prepared pod that is not run within a day is removed by gc.`,
 	}
 	cmd.Flags().BoolVar(&quiet, "quiet", false, "print nothing but the UUID")
+	cmd.Flags().StringVar(&o.uuidFile, uuidFileSave, "", uuidFileSaveUsage)
 	o.declare(cmd.Flags(), &g.refused)
 	return withApps(cmd, &o.apps, false, func(ctx context.Context) error {
 		return runPrepare(ctx, g, cmd, &o, quiet)
@@ -84,6 +85,12 @@ func allFlags(cmd *cobra.Command) *pflag.FlagSet {
 	return cmd.Flags()
 }
 
+// The flag of run and prepare for those who wait for the id.
+const (
+	uuidFileSave      = "uuid-file-save"
+	uuidFileSaveUsage = "file to write the pod's UUID to as soon as it has one"
+)
+
 // saveUUID writes the id for those who wait for it, and nobody sees half of it.
 func saveUUID(ctx context.Context, path string) func(string) error {
 	if path == "" {
@@ -91,7 +98,7 @@ func saveUUID(ctx context.Context, path string) func(string) error {
 	}
 	return func(uuid string) error {
 		if err := userfile.Write(ctx, path, []byte(uuid), 0o644); err != nil {
-			err = errs.Newf(errs.Usage, "--uuid-file-save: %w", err)
+			err = errs.Newf(errs.Usage, "--%s=%s: %w", uuidFileSave, path, err)
 			return errs.WithHint(err, "its folder must be there, and no folder may have its name")
 		}
 		return nil

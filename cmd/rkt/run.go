@@ -34,7 +34,7 @@ Flags after an image are for its app; arguments for the app follow "--", up to
 	}
 	fs := cmd.Flags()
 	fs.BoolVar(&remove, "rm", false, "remove the pod when it has ended")
-	fs.StringVar(&o.uuidFile, "uuid-file-save", "", "file to write the pod's UUID to as soon as it has one")
+	fs.StringVar(&o.uuidFile, uuidFileSave, "", uuidFileSaveUsage)
 	o.declare(fs, &g.refused)
 	run.declare(fs, &g.refused)
 	return withApps(cmd, &o.apps, false, func(ctx context.Context) error {
