@@ -307,6 +307,9 @@ func sealedCopy(path string, from int) (int, error) {
 	}
 	defer unix.Close(ro)
 	high, err := unix.FcntlInt(uintptr(ro), unix.F_DUPFD_CLOEXEC, from)
+	if errors.Is(err, unix.EINVAL) {
+		err = unix.EMFILE // what the kernel means is that the least number is above the limit
+	}
 	if err != nil {
 		return -1, fmt.Errorf("memfd: %w", err)
 	}
