@@ -280,7 +280,18 @@ func TestSameTreeAsUmoci(t *testing.T) {
 		"whiteout of nothing": {base,
 			{at(images.Dir("new", 0o755), 5), images.Whiteout("new/nothing"), file("new/x")}},
 		"layer twice": {base, {file("tmp/x")}, base},
-		"many":        many(base, 126),
+		"layer twice, links between": {base,
+			{images.Link("bin/other", "bin/box"), images.Link("home/u/b", "home/u/a"), file("root/n")}, base},
+		"layer twice, links to what is gone between": {base,
+			{images.Link("bin/other", "bin/box"), images.Link("tmp/kept", "etc/one")}, {images.Whiteout("etc/one"), images.Whiteout("var/old")}, base},
+		"layer twice, with links and whiteouts": {base,
+			{images.Link("bin/other", "bin/box"), images.Opaque("etc"), images.Whiteout("tmp/z")}, {file("etc/new"), file("tmp/y")},
+			{images.Link("bin/other", "bin/box"), images.Opaque("etc"), images.Whiteout("tmp/z")}},
+		"layer twice, whiteouts in a folder of its own": {
+			{at(images.Dir("n", 0o755), 5), images.Whiteout("n/nothing"), file("n/x")}, {file("n/y")},
+			{at(images.Dir("n", 0o755), 5), images.Whiteout("n/nothing"), file("n/x")}},
+		"layer three times": {base, {file("tmp/x")}, base, {images.Link("tmp/l", "bin/box")}, base, {file("root/z")}},
+		"many":              many(base, 126),
 	} {
 		t.Run(name, func(t *testing.T) {
 			var tars [][]byte
