@@ -38,8 +38,8 @@ func Enter(ctx context.Context, e abi.Enter, env Env) (int, error) {
 	}
 	// Caught before there is anybody to pass them to, so that none is lost.
 	signals := make(chan os.Signal, 64)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGHUP,
-		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH)
+	signal.Notify(signals, withHangup(syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT,
+		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH)...)
 	stateDir := filepath.Join(poddir.RunDir(e.StoreID, e.UUID), poddir.LaunchDir)
 	x := launch.Exec{Argv: e.Exec, Stdio: launch.Stdio{Stdin: env.Stdin, Stdout: env.Stdout, Stderr: env.Stderr}}
 	var tty *terminal

@@ -119,14 +119,20 @@ func (p *pod) run(in *inputs, err error, open func(plan.Pod, *records) (box, err
 func (p *pod) catchSignals() {
 	// SIGPIPE is caught rather than ignored: an ignored signal would stay so
 	// in the apps. The write's error says all.
-	list := []os.Signal{
+	list := withHangup(
 		syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
 		syscall.SIGWINCH, syscall.SIGPIPE,
-	}
-	if !signal.Ignored(syscall.SIGHUP) { // as nohup(1) leaves it
-		list = append(list, syscall.SIGHUP)
-	}
+	)
 	signal.Notify(p.signals, list...)
+}
+
+// withHangup adds SIGHUP, unless it is ignored: so nohup(1) leaves it, and so
+// the programs get it.
+func withHangup(list ...os.Signal) []os.Signal {
+	if signal.Ignored(syscall.SIGHUP) {
+		return list
+	}
+	return append(list, syscall.SIGHUP)
 }
 
 // compile plans the pod; it does nothing yet.
