@@ -13,8 +13,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/rkt-pods/rkt/pkg/image"
+	"github.com/rkt-pods/rkt/stage0/export"
 	"github.com/rkt-pods/rkt/stage0/store"
+	"github.com/rkt-pods/rkt/stage0/verify"
 	"github.com/rkt-pods/rkt/tests/images"
 )
 
@@ -36,18 +40,43 @@ func importAndRemove(ctx context.Context, data, path string) error {
 	if err != nil {
 		return err
 	}
-	rec, err := File(ctx, st, path, unsigned, nil)
+	rec, err := Import(ctx, st, path, Options{Policy: unsigned, KeepBlobs: true})
 	if err != nil {
 		return err
 	}
+	if err := use(ctx, st, rec, filepath.Join(data, "..", "out")); err != nil {
+		return err
+	}
+	plan, err := st.PlanImages(time.Now(), store.Retention{}, none)
+	if err != nil {
+		return err
+	}
+	_, err = st.Retain(ctx, plan, none)
+	return err
+}
+
+// use does all that can be done with an image but run it.
+func use(ctx context.Context, st *store.Store, rec image.Record, out string) error {
 	if err := st.Touch(rec.ID); err != nil {
 		return err
 	}
-	if err := st.RemoveImage(ctx, rec.ID, none); err != nil {
+	if err := st.PinImage(ctx, rec.ID); err != nil {
 		return err
 	}
-	_, err = st.Collect(ctx, none)
-	return err
+	found, err := verify.New(st).Image(ctx, rec.ID)
+	if err != nil || len(found) > 0 {
+		return fmt.Errorf("verify: %v, %w", found, err)
+	}
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return err
+	}
+	if err := export.File(ctx, st, rec, "", filepath.Join(out, "file"), true); err != nil {
+		return err
+	}
+	if err := export.Folder(ctx, st, rec, filepath.Join(out, "folder"), export.FolderOptions{Overwrite: true}); err != nil {
+		return err
+	}
+	return st.UnpinImage(rec.ID)
 }
 
 func child(t *testing.T, data, path string, env ...string) ([]byte, error) {
@@ -77,7 +106,7 @@ func TestEveryStepMayFail(t *testing.T) {
 	var points []string
 	for _, s := range steps {
 		count[s]++
-		if count[s] <= 3 {
+		if count[s] <= 2 {
 			points = append(points, fmt.Sprintf("%s@%d", s, count[s]))
 		}
 	}
