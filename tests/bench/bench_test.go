@@ -55,8 +55,8 @@ func fixture() result {
 func TestTargets(t *testing.T) {
 	r := fixture()
 	for i, want := range []string{
-		"wall at most 0.4 × peer: 0.50 ×: missed",
-		"wall at most 0.5 × peer: 0.50 ×: met",
+		"wall at most 0.4 × peer: 0.500 ×: missed",
+		"wall at most 0.5 × peer: 0.500 ×: met",
 		"peak RSS at most 10 MiB: 30.0 MiB: missed",
 		"CPU at most 1 × gone: not measured: gone was left out: –",
 	} {
@@ -69,7 +69,7 @@ func TestTargets(t *testing.T) {
 func TestTable(t *testing.T) {
 	var out bytes.Buffer
 	fixture().table(&out)
-	for _, want := range []string{"100 ms      90.0", "200 ms      190   0.50", "left out: gone", "load average 0.5 at the start, 3.0 at the end (*"} {
+	for _, want := range []string{"100 ms      90.0", "200 ms      190   0.500", "left out: gone", "load average 0.5 at the start, 3.0 at the end (*"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in:\n%s", want, out.String())
 		}
@@ -98,7 +98,7 @@ func TestWrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"\nabove\n", "\nbelow\n", "Peers: peer 1.0.", "Left out: gone (not installed).", "| missed |", "| 200 ms | 190 | 0.50 |"} {
+	for _, want := range []string{"\nabove\n", "\nbelow\n", "Peers: peer 1.0.", "Left out: gone (not installed).", "| missed |", "| 200 ms | 190 | 0.500 |"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("no %q in:\n%s", want, text)
 		}
