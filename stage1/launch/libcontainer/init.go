@@ -80,9 +80,8 @@ func resetSignals() error {
 	// Not signal.Reset, which restores what was there when the process began.
 	// The kernel's struct begins with the handler and is no longer than this.
 	var act, deflt [4]uint64
-	for sig := range uintptr(lastSignal + 1) {
-		switch unix.Signal(sig) {
-		case 0, unix.SIGHUP, unix.SIGKILL, unix.SIGSTOP:
+	for sig := uintptr(1); sig <= lastSignal; sig++ {
+		if s := unix.Signal(sig); s == unix.SIGHUP || s == unix.SIGKILL || s == unix.SIGSTOP {
 			continue
 		}
 		_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, 0, uintptr(unsafe.Pointer(&act)), sigsetSize, 0, 0)
