@@ -164,7 +164,10 @@ func (a *app) run(ctx context.Context, la launch.App, stdin *os.File, tty *termi
 		if io, err = a.pipes(&la.Stdio, la.UID, la.GID); err != nil {
 			return nil, err
 		}
-		la.Stdio.Stdin = stdin
+		if err := io.input(&la.Stdio, stdin); err != nil {
+			io.finish()
+			return nil, err
+		}
 	}
 	p, err := a.pod.launcher.Start(ctx, la)
 	io.started()
@@ -173,6 +176,7 @@ func (a *app) run(ctx context.Context, la launch.App, stdin *os.File, tty *termi
 		tty.close()
 		return nil, err
 	}
+	io.feed.start()
 	if tty != nil {
 		io.streams = append(io.streams, a.stream(crilog.Stdout, a.pod.out, p.Console()))
 		io.streams[0].pump()

@@ -20,7 +20,7 @@ import (
 )
 
 // Enter runs a program inside a running app, with the app's own rights and on
-// the caller's own streams, and returns its exit code. It is no child of the
+// the caller's streams, and returns its exit code. It is no child of the
 // supervisor, but in the app's cgroup: it ends with the app.
 func Enter(ctx context.Context, e abi.Enter, env Env) (int, error) {
 	dir := poddir.Dir(e.PodDir)
@@ -41,43 +41,25 @@ func Enter(ctx context.Context, e abi.Enter, env Env) (int, error) {
 	signal.Notify(signals, withHangup(syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT,
 		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH)...)
 	stateDir := filepath.Join(poddir.RunDir(e.StoreID, e.UUID), poddir.LaunchDir)
-	x := launch.Exec{Argv: e.Exec, Stdio: launch.Stdio{Stdin: env.Stdin, Stdout: env.Stdout, Stderr: env.Stderr}}
-	var tty *terminal
-	if e.TTY && isTerminal(env.Stdin) {
-		if tty, err = openTerminal(env.Stdin); err != nil {
-			return 0, err
-		}
-		defer tty.close()
-		if err := tty.raw(); err != nil {
-			return 0, err
-		}
-		x.Stdio = launch.Stdio{TTY: true}
-		x.Stdio.Width, x.Stdio.Height = tty.size()
-		if term := os.Getenv("TERM"); term != "" {
-			x.Env = []string{"TERM=" + term}
-		}
+	g, err := openGuest(env, e.TTY)
+	if err != nil {
+		return 0, err
+	}
+	defer g.finish(ctx)
+	x := launch.Exec{Argv: e.Exec, Stdio: g.stdio}
+	if term := os.Getenv("TERM"); term != "" && g.tty != nil {
+		x.Env = []string{"TERM=" + term}
 	}
 	p, err := env.Launcher.Exec(ctx, stateDir, id, x)
 	if err != nil {
 		return 0, err
 	}
-	var s *stream
-	var out *output
-	if tty != nil {
-		out = newOutput(env.Stdout)
-		s = &stream{from: p.Console(), to: &lines{to: out}}
-		s.pump()
-		tty.join(p.Console())
-	}
+	g.started(p)
 	done := make(chan struct{})
-	go passSignals(signals, p, tty, done)
+	go passSignals(signals, p, g.tty, done)
 	exit, err := p.Wait()
 	close(done)
 	err = errors.Join(err, p.Destroy())
-	if s != nil {
-		s.finish()
-		out.flush(ctx)
-	}
 	return exitOf(exit).Code, err
 }
 

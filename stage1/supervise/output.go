@@ -41,9 +41,7 @@ func newOutput(f *os.File) *output {
 // same file, so that what came first goes out first.
 func outputs(stdout, stderr *os.File) (out, err *output) {
 	out = newOutput(stdout)
-	a, err1 := stdout.Stat()
-	b, err2 := stderr.Stat()
-	if err1 == nil && err2 == nil && os.SameFile(a, b) {
+	if sameFile(stdout, stderr) {
 		return out, out
 	}
 	return out, newOutput(stderr)

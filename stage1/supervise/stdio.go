@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt-pods/rkt/pkg/crilog"
+	"github.com/rkt-pods/rkt/stage1/launch"
 )
 
 // pipeSize is asked for so that an app that prints in bursts needs not wait
@@ -143,7 +144,21 @@ func (s *stream) hurried() bool {
 type stdio struct {
 	log     *crilog.Writer
 	streams []*stream
+	feed    *feed       // nil unless a terminal's input is passed on
 	close   []io.Closer // the app's ends, and what ends with the app
+}
+
+// input gives the app the supervisor's standard input, or a pipe in place of a
+// terminal.
+func (s *stdio) input(to *launch.Stdio, in *os.File) (err error) {
+	to.Stdin = in
+	if in == nil || !isTerminal(in) {
+		return nil
+	}
+	if s.feed, to.Stdin, err = openFeed(in); err == nil {
+		s.close = append(s.close, to.Stdin)
+	}
+	return err
 }
 
 // started closes the app's ends of the pipes, once it has its own.
@@ -157,6 +172,7 @@ func (s *stdio) started() {
 // finish returns once all that the app wrote is in the log.
 func (s *stdio) finish() {
 	s.started()
+	s.feed.close()
 	for _, x := range s.streams {
 		x.finish()
 	}

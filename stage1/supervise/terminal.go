@@ -1,7 +1,6 @@
 package supervise
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -58,7 +57,7 @@ func (t *terminal) join(master *os.File) {
 	t.master = master
 	t.mu.Unlock()
 	t.resized()
-	go t.copyInput()
+	go t.copyInput(int(t.in.Fd()))
 }
 
 // resized hands the terminal's size on to the pty (SIGWINCH).
@@ -80,35 +79,17 @@ func (t *terminal) resized() {
 	})
 }
 
-func (t *terminal) copyInput() {
-	buf := make([]byte, 4096)
-	in := int(t.in.Fd())
-	for {
-		// Read only what is there while the app lives: what is typed after
-		// that is meant for the shell.
-		fds := []unix.PollFd{{Fd: int32(in), Events: unix.POLLIN}, {Fd: int32(t.wake[0]), Events: unix.POLLIN}}
-		if _, err := unix.Poll(fds, -1); errors.Is(err, unix.EINTR) {
-			continue
-		} else if err != nil || fds[1].Revents != 0 {
-			return
-		}
-		n, err := unix.Read(in, buf)
-		if errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN) {
-			continue
-		}
-		if err != nil || n <= 0 {
-			return
-		}
+func (t *terminal) copyInput(in int) {
+	copyTyped(in, t.wake[0], func(p []byte) error {
 		t.mu.Lock()
 		master := t.master
 		t.mu.Unlock()
 		if master == nil {
-			return
+			return os.ErrClosed
 		}
-		if _, err := master.Write(buf[:n]); err != nil {
-			return
-		}
-	}
+		_, err := master.Write(p)
+		return err
+	})
 }
 
 // leave ends the copying of input: what is typed from now on is for the shell.
