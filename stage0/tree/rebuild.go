@@ -84,7 +84,7 @@ func (b *rebuilder) entry(e storage.Entry) error {
 	if err != nil {
 		return errs.Newf(errs.Corrupt, "entry %q: %w", e.GetName(), err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // read only
 	return b.payload(e, f)
 }
 

@@ -193,7 +193,8 @@ func (u *unpacker) entries() error {
 			return fmt.Errorf("entry %q: %w", h.Name, blame(err))
 		}
 	}
-	zeros, err := int64(0), error(nil)
+	var zeros int64
+	var err error
 	if u.bare {
 		zeros, err = io.Copy(io.Discard, u.rec)
 	} else {
