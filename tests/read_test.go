@@ -131,3 +131,53 @@ func (h *host) readManifest(uuid string) error {
 	}
 	return nil
 }
+
+// TestTwoCopiedFolders: a copy of a data folder has the names of the original on
+// this host. It is refused as long as that has pods, and touches none of them.
+func TestTwoCopiedFolders(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	p := h.start(nil, app{name: "x", script: "sleep 1000"})
+	p.running()
+	second := &host{t: t, dir: filepath.Join(t.TempDir(), "copy")}
+	if out, err := exec.Command("cp", "-a", h.dir, second.dir).CombinedOutput(); err != nil {
+		t.Fatalf("cp: %v\n%s", err, out)
+	}
+	for _, args := range [][]string{
+		{"gc", "--grace-period=0s"}, {"rm", p.uuid()}, {"list"},
+		{"run", "--insecure-options=image", image("busybox.aci"), "--exec=/bin/true"},
+	} {
+		res := second.rkt(args...)
+		if res.code != 254 || !strings.Contains(res.stderr, "one was copied from the other") || !strings.Contains(res.stderr, "hint: ") {
+			t.Errorf("%s", res)
+		}
+	}
+	if out := h.must("status", p.uuid()); !strings.Contains(out, "state=running\n") {
+		t.Errorf("the original's pod: %s", out)
+	}
+	// By another path it is still the same folder.
+	link := &host{t: t, dir: filepath.Join(t.TempDir(), "link")}
+	if err := os.Symlink(h.dir, link.dir); err != nil {
+		t.Fatal(err)
+	}
+	link.must("status", p.uuid())
+	// With an id of its own the copy goes its own way.
+	if err := os.Remove(filepath.Join(second.dir, "store", "id")); err != nil {
+		t.Fatal(err)
+	}
+	second.must("run", "--insecure-options=image", image("busybox.aci"), "--exec=/bin/true")
+	if out := h.must("status", p.uuid()); !strings.Contains(out, "state=running\n") {
+		t.Errorf("the original's pod: %s", out)
+	}
+	h.must("stop", "--force", p.uuid())
+	p.wait()
+	// The copied record of the supervisor names a process that is gone now.
+	second.clean()
+	// What is moved stays what it was.
+	moved := h.dir + "-moved"
+	if err := os.Rename(h.dir, moved); err != nil {
+		t.Fatal(err)
+	}
+	h.dir = moved
+	h.must("status", p.uuid())
+}

@@ -98,7 +98,10 @@ func saveUUID(ctx context.Context, path string) func(string) error {
 	}
 	return func(uuid string) error {
 		if err := userfile.Write(ctx, path, []byte(uuid), 0o644); err != nil {
-			err = errs.Newf(errs.Usage, "--%s=%s: %w", uuidFileSave, path, err)
+			if !strings.Contains(err.Error(), path) {
+				err = fmt.Errorf("%s: %w", path, err)
+			}
+			err = errs.Newf(errs.Usage, "--%s: %w", uuidFileSave, err)
 			return errs.WithHint(err, "its folder must be there, and no folder may have its name")
 		}
 		return nil

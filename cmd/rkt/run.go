@@ -14,6 +14,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/stage0/handoff"
 	"github.com/rkt-pods/rkt/stage0/pod"
+	"github.com/rkt-pods/rkt/stage0/prepare"
 )
 
 func newRun(g *globals) *cobra.Command {
@@ -108,6 +109,10 @@ func (g *globals) startPrepared(ctx context.Context, run *runFlags, args []strin
 		return nil, closeWith(prepared, err)
 	}
 	if err := writeOptions(prepared, options); err != nil {
+		return nil, closeWith(prepared, err)
+	}
+	// That of the preparation is gone if the host was booted since.
+	if err := prepare.MakeRunDir(h.pods, prepared.UUID()); err != nil {
 		return nil, closeWith(prepared, err)
 	}
 	if err := lastChance(ctx); err != nil {

@@ -122,9 +122,18 @@ func WriteOptions(dir poddir.Dir, o poddir.RunOptions) error {
 	return atomicfile.WriteJSON(dir.Run(), o, 0o600, atomicfile.Renamed)
 }
 
+// MakeRunDir makes the pod's run folder, under a name of the store that is this
+// data folder's alone.
+func MakeRunDir(pods pod.Pods, uuid string) error {
+	if _, err := poddir.MakeRunDir(pods.StoreID, uuid); err != nil {
+		return err
+	}
+	return poddir.Claim(pods.StoreID, pods.Data)
+}
+
 // summarize writes what ordinary users may know: no environment, no arguments.
 func (in Input) summarize(uuid string, created time.Time) error {
-	if _, err := poddir.MakeRunDir(in.Pods.StoreID, uuid); err != nil {
+	if err := MakeRunDir(in.Pods, uuid); err != nil {
 		return err
 	}
 	s := poddir.Summary{UUID: uuid, CreatedAt: created, State: string(pod.Prepared)}

@@ -87,7 +87,10 @@ func Open(data string) (*Store, error) {
 	if err := s.ensureFile("id", newID()+"\n"); err != nil {
 		return nil, openError(data, err)
 	}
-	return s, s.load()
+	if err := s.load(); err != nil {
+		return nil, err
+	}
+	return s, s.checkPlace()
 }
 
 // OpenExisting opens the store only if it is there, and changes nothing. The
@@ -104,6 +107,9 @@ func OpenExisting(data string) (*Store, error) {
 	}
 	if os.Geteuid() != 0 {
 		return s, nil
+	}
+	if err := s.checkPlace(); err != nil {
+		return nil, err
 	}
 	for _, f := range folders(data) {
 		err := f.check()
