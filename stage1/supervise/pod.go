@@ -46,6 +46,7 @@ type pod struct {
 
 	waiters []call   // who asked to stop and waits for the end
 	unsaved []string // apps whose final status could not be written
+	lost    error    // and why
 	exit    poddir.Exit
 	failed  error // the end could not be recorded
 	stopped bool  // somebody asked for the end
@@ -221,24 +222,26 @@ func (p *pod) finishApp(x lifecycle.FinishApp, at time.Time) {
 	})
 	if err != nil {
 		p.unsaved = append(p.unsaved, x.App)
+		p.lost = errors.Join(p.lost, fmt.Errorf("app %s: status: %w", x.App, err))
 	}
 }
 
 // saveAgain gives final statuses that could not be written a second chance: an
-// app's end may have freed what was missing.
+// app's end may have freed what was missing. Whoever reads them later knows at
+// least how the apps ended.
 func (p *pod) saveAgain() error {
-	var all error
 	for _, app := range p.unsaved {
 		if err := p.records.change(app, func(*poddir.Status) {}); err != nil {
-			all = errors.Join(all, fmt.Errorf("app %s: status: %w", app, err))
+			p.lost = errors.Join(p.lost, fmt.Errorf("app %s: status, again: %w", app, err))
 		}
 	}
-	return all
+	return p.lost
 }
 
 // endPod records the end, then tells those who wait for it. If an app's end
-// can't be kept the pod's is rkt's own failure: no code may be reported that
-// the files don't tell.
+// could not be kept the pod's is rkt's own failure, also when a second try went
+// well: a disk that fails once is not to be relied on for the first, and no
+// code may be reported that the files may not tell.
 func (p *pod) endPod(x lifecycle.EndPod) {
 	if p.failed = p.saveAgain(); p.failed != nil {
 		x = lifecycle.EndPod{Code: lifecycle.CodeSetup, Cause: poddir.CauseSetup, Message: p.failed.Error()}
