@@ -62,6 +62,7 @@ func TestReserve(t *testing.T) {
 			}
 			text := string(make([]byte, 1000)) // six bytes each as JSON
 			for path, d := range map[string]Durability{old: Renamed, fresh: Synced} {
+				fill(t, dir, blocks) // what the file had that was replaced, if it was
 				if err := r.WriteJSON(path, text, 0o640, d); err != nil {
 					t.Error(err)
 				}
