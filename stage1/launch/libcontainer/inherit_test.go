@@ -129,7 +129,8 @@ func TestSignalsInherited(t *testing.T) {
 			list = append(list, unix.SIGHUP)
 		}
 		signal.Ignore(list...)
-		defer signal.Reset(list...)
+		// Reset alone leaves an ignored signal so.
+		defer func() { signal.Notify(make(chan os.Signal, 1), list...); signal.Reset(list...) }()
 		for range 5 {
 			app := p.app(script...)
 			app.Name, app.CgroupPath = "other", p.rel+"/apps/other"
