@@ -32,7 +32,7 @@ func copyFile(from *root, name string, to *root, target string) error {
 		err = copyContent(from, name, pfd, base, st.Size)
 	case unix.S_IFLNK:
 		var link string
-		if link, err = os.Readlink(procPath(from, name)); err == nil {
+		if link, err = readlink(from, name); err == nil {
 			err = unix.Symlinkat(link, pfd, base)
 		}
 	default:
@@ -43,6 +43,8 @@ func copyFile(from *root, name string, to *root, target string) error {
 	}
 	return copyMetadata(procPath(from, name), procPath(to, target), st)
 }
+
+func readlink(from *root, name string) (string, error) { return os.Readlink(procPath(from, name)) }
 
 // procPath names a file below an open root. Its parents are no symlinks, and the
 // calls it is given to don't follow the last element.
@@ -146,23 +148,23 @@ func getXattr(p, name string) ([]byte, error) {
 }
 
 // sameMetadata says whether two folders look the same but for their content.
-func sameMetadata(a, b *root, name string, withTime bool) (bool, error) {
-	sa, err := a.stat(name)
+func sameMetadata(a *root, nameA string, b *root, nameB string, withTime bool) (bool, error) {
+	sa, err := a.stat(nameA)
 	if err != nil {
 		return false, err
 	}
-	sb, err := b.stat(name)
+	sb, err := b.stat(nameB)
 	if err != nil {
 		return false, err
 	}
 	if sa.Uid != sb.Uid || sa.Gid != sb.Gid || sa.Mode != sb.Mode || withTime && sa.Mtim != sb.Mtim {
 		return false, nil
 	}
-	xa, err := visibleXattrs(procPath(a, name) + "/.")
+	xa, err := visibleXattrs(procPath(a, nameA) + "/.")
 	if err != nil {
 		return false, err
 	}
-	xb, err := visibleXattrs(procPath(b, name) + "/.")
+	xb, err := visibleXattrs(procPath(b, nameB) + "/.")
 	return xa == xb, err
 }
 

@@ -20,7 +20,9 @@ import (
 // fixup appends the layer that puts right what overlayfs makes of the chain:
 // a folder that an upper layer has without an entry of its own shows that
 // layer's default owner and mode, a hard link to a file of a lower layer is not
-// there at all, and whiteouts in a folder that no other layer has are seen.
+// there at all, whiteouts in a folder that no other layer has are seen, and a
+// folder without an entry hides a symlink that leads to where its content
+// belongs.
 func (c *Chain) fixup(ctx context.Context) error {
 	var chain []placed
 	for _, key := range c.keys {
@@ -72,16 +74,24 @@ func newView(chain []placed) (*view, error) {
 		again := slices.ContainsFunc(chain[i+1:], func(q placed) bool { return q.meta.Key == p.meta.Key })
 		v.layers = append(v.layers, viewLayer{
 			root: r, implicit: p.meta.Implicit, whited: p.meta.Whiteouts, links: p.meta.HardLinks, unmounted: again,
+			oci: strings.HasPrefix(p.meta.Key, string(layer.OCI)+"-"),
 		})
 	}
 	return v, nil
 }
 
 // plan is what the fix-up layer has: folders, each to look like that of a
-// layer, and files of lower layers under one or more names.
+// layer, files of lower layers under one or more names, and whiteouts.
 type plan struct {
-	dirs  map[string]int // name → layer
+	dirs  map[string]dirSource
 	files map[source]*copied
+	gone  []string
+}
+
+// dirSource is a folder of a layer.
+type dirSource struct {
+	layer int
+	name  string
 }
 
 // source is a file of a layer.
@@ -97,10 +107,15 @@ type copied struct {
 	names []string
 }
 
-func (p *plan) empty() bool { return len(p.dirs)+len(p.files) == 0 }
+func (p *plan) empty() bool { return len(p.dirs)+len(p.files)+len(p.gone) == 0 }
 
 func (v *view) plan() (*plan, error) {
-	p := &plan{dirs: map[string]int{}, files: map[source]*copied{}}
+	if follow, err := v.followed(); err != nil {
+		return nil, err
+	} else if follow {
+		return v.replay()
+	}
+	p := &plan{dirs: map[string]dirSource{}, files: map[source]*copied{}}
 	for i, l := range v.layers {
 		for _, name := range l.implicit {
 			if err := v.planDir(p, string(name)); err != nil {
@@ -118,7 +133,7 @@ func (v *view) plan() (*plan, error) {
 				return nil, err
 			}
 			if alone {
-				p.dirs[string(name)] = i
+				p.dirs[string(name)] = dirSource{i, string(name)}
 			}
 		}
 		for _, link := range l.links {
@@ -135,11 +150,11 @@ func (v *view) planDir(p *plan, name string) error {
 	if err != nil || top == def {
 		return err
 	}
-	same, err := sameMetadata(v.layers[top].root, v.layers[def].root, name, name != ".")
+	same, err := sameMetadata(v.layers[top].root, name, v.layers[def].root, name, name != ".")
 	if err != nil || same {
 		return err
 	}
-	p.dirs[name] = def
+	p.dirs[name] = dirSource{def, name}
 	return nil
 }
 
@@ -154,7 +169,7 @@ func (v *view) planLink(p *plan, i int, link layer.HardLink) error {
 		return err
 	}
 	if j < 0 {
-		return errs.Newf(errs.Corrupt, "hard link %q: its target %q is in no layer below", name, target)
+		return noTarget(link)
 	}
 	st, err := v.layers[j].root.stat(file)
 	if err != nil {
@@ -265,12 +280,18 @@ func (v *view) build(dir string, p *plan, meta *layer.Meta) error {
 	if err := v.buildFiles(to, p, meta); err != nil {
 		return err
 	}
+	for _, name := range p.gone {
+		if err := makeWhiteout(to, name); err != nil {
+			return fmt.Errorf("whiteout %q: %w", name, err)
+		}
+		meta.Entries++
+	}
 	slices.Reverse(names)
 	for _, name := range names {
-		from := v.layers[dirs[name]].root
-		st, err := from.stat(name)
+		from, source := v.layers[dirs[name].layer].root, dirs[name].name
+		st, err := from.stat(source)
 		if err == nil {
-			err = copyMetadata(procPath(from, name)+"/.", procPath(to, name)+"/.", st)
+			err = copyMetadata(procPath(from, source)+"/.", procPath(to, name)+"/.", st)
 		}
 		if err != nil {
 			return fmt.Errorf("folder %q: %w", name, err)
@@ -283,7 +304,7 @@ func (v *view) build(dir string, p *plan, meta *layer.Meta) error {
 }
 
 // withParents adds all folders that the planned names lie in.
-func (v *view) withParents(p *plan) (map[string]int, error) {
+func (v *view) withParents(p *plan) (map[string]dirSource, error) {
 	dirs := maps.Clone(p.dirs)
 	add := func(name string) error {
 		for name != "." {
@@ -298,7 +319,7 @@ func (v *view) withParents(p *plan) (map[string]int, error) {
 			if def < 0 {
 				return errs.Newf(errs.Internal, "%q: no layer has this folder", name)
 			}
-			dirs[name] = def
+			dirs[name] = dirSource{def, name}
 		}
 		return nil
 	}
@@ -346,4 +367,13 @@ func (v *view) buildFiles(to *root, p *plan, meta *layer.Meta) error {
 		}
 	}
 	return nil
+}
+
+// makeWhiteout makes one of a fixed time, so that the layer can be compared with
+// another that is made of the same.
+func makeWhiteout(to *root, name string) error {
+	if err := unix.Mknodat(to.fd, name, unix.S_IFCHR, 0); err != nil {
+		return err
+	}
+	return setTimes(to.fd, name, times{}, unix.AT_SYMLINK_NOFOLLOW)
 }

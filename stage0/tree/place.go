@@ -298,6 +298,13 @@ func (u *unpacker) hardLink(name string, h *tar.Header) error {
 	case err != nil:
 		return fmt.Errorf("link to %q: %w", h.Linkname, err)
 	case isDir(st):
+		real, err := u.realName(tfd, tbase)
+		if err != nil {
+			return err
+		}
+		if u.opt.Kind == layer.OCI && u.implicit[real] {
+			return u.linkBelow(pfd, base, real) // it may be a symlink of a lower layer
+		}
 		return errs.Newf(errs.Denied, "link to %q, which is a folder", h.Linkname)
 	case isWhiteout(st):
 		return errs.Newf(errs.Denied, "link to %q, which the layer removes", h.Linkname)

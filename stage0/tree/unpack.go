@@ -355,7 +355,7 @@ func checkHeader(h *tar.Header) error {
 func (u *unpacker) parent(name string) (int, string, error) {
 	fd, base, err := u.root.at(name)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
-		if err := u.makeParents(path.Dir(name)); err != nil {
+		if err := u.makeParents(path.Dir(name), 0); err != nil {
 			return -1, base, err
 		}
 		fd, base, err = u.root.at(name)
@@ -368,7 +368,8 @@ func (u *unpacker) parent(name string) (int, string, error) {
 
 // makeParents makes the folders of dir that are missing. In the place of a
 // whiteout the new folder is opaque: both say that what lies below is gone.
-func (u *unpacker) makeParents(dir string) error {
+// followed is how many symlinks led to dir.
+func (u *unpacker) makeParents(dir string, followed int) error {
 	for i := 1; i <= len(dir); i++ {
 		if i < len(dir) && dir[i] != '/' {
 			continue
@@ -382,6 +383,19 @@ func (u *unpacker) makeParents(dir string) error {
 		if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) {
 			return fmt.Errorf("parent folder %q: %w", prefix, err)
 		}
+		target, err := u.linkTarget(prefix)
+		if err != nil {
+			return fmt.Errorf("parent folder %q: %w", prefix, err)
+		}
+		if target != "" {
+			if followed >= maxFollowed {
+				return errs.Newf(errs.Corrupt, "parent folder %q: symlinks in a circle", prefix)
+			}
+			if err := u.makeParents(target, followed+1); err != nil {
+				return err
+			}
+			continue
+		}
 		pfd, base, err := u.root.at(prefix)
 		if err != nil {
 			return fmt.Errorf("parent folder %q: %w", prefix, err)
@@ -391,6 +405,33 @@ func (u *unpacker) makeParents(dir string) error {
 		}
 	}
 	return nil
+}
+
+// linkTarget is where in the root a symlink of this layer leads that no folder
+// of it is behind: to one of a lower layer. It is "" if there is no such link.
+func (u *unpacker) linkTarget(name string) (string, error) {
+	if u.opt.Kind != layer.OCI {
+		return "", nil
+	}
+	pfd, base, err := u.root.at(name)
+	if err != nil {
+		return "", err
+	}
+	if st, err := lstat(pfd, base); err != nil || !isSymlink(st) {
+		return "", ignoreMissing(err)
+	}
+	target, err := os.Readlink(path.Join(fdPath(pfd), base))
+	if err != nil {
+		return "", err
+	}
+	if !path.IsAbs(target) {
+		dir, err := u.root.realName(pfd)
+		if err != nil {
+			return "", err
+		}
+		target = path.Join(dir, target)
+	}
+	return path.Clean("/" + target)[1:], nil
 }
 
 // mkdir makes a folder, implicit until its entry comes.

@@ -22,6 +22,7 @@ type viewLayer struct {
 	implicit []layer.Path // sorted
 	whited   []layer.Path
 	links    []layer.HardLink
+	oci      bool // whose entries follow symlinks of lower layers
 	// unmounted is the lower place of a layer that comes twice. It counts for
 	// what the image is, and not for what overlayfs shows before the fix-up.
 	unmounted bool
