@@ -28,6 +28,7 @@ bin/rkt:
 	CGO_ENABLED=0 go build -ldflags '$(LDFLAGS)' -o $@ ./cmd/rkt
 
 bin/stage1:
+	@pkg-config --exists libseccomp || { echo "make: stage1 needs libseccomp's headers and pkg-config: 'make host' installs them on Debian" >&2; exit 1; }
 	CGO_ENABLED=1 go build -tags '$(TAGS)' -ldflags '$(LDFLAGS) -linkmode external -extldflags -static' -o $@ ./cmd/stage1
 
 bin/podinit: stage1/podinit/podinit.c

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -249,9 +250,18 @@ func (o *podFlags) plan(apps []podplan.App) podplan.Options {
 
 func checkRefused(g *globals) error { return g.refused.err() }
 
+// isFile says whether the word names an image on disk: a file, or a folder with
+// an OCI image layout.
 func isFile(path string) bool {
 	info, err := os.Stat(path)
-	return err == nil && info.Mode().IsRegular()
+	if err != nil {
+		return false
+	}
+	if info.IsDir() {
+		_, err = os.Stat(filepath.Join(path, "oci-layout"))
+		return err == nil
+	}
+	return info.Mode().IsRegular()
 }
 
 // joinDiscard removes a pod that was made in vain.

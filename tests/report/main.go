@@ -1,4 +1,4 @@
-// Report reads what `go test -json` printed, shows what failed and how much ran,
+// Report reads what `go test -json` prints, on its standard input, shows what failed and how much ran,
 // and fails if a test was skipped that is not on the list of expected skips.
 package main
 
@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -20,7 +21,7 @@ type event struct {
 func main() {
 	expected := flag.String("expected", "", "file with one `package test` a line; # starts a comment")
 	flag.Parse()
-	ok, err := report(flag.Arg(0), *expected)
+	ok, err := report(os.Stdin, *expected)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "report:", err)
 		os.Exit(1)
@@ -30,20 +31,15 @@ func main() {
 	}
 }
 
-func report(path, expected string) (bool, error) {
+func report(r io.Reader, expected string) (bool, error) {
 	skips, err := readList(expected)
 	if err != nil {
 		return false, err
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return false, err
-	}
-	defer f.Close()
 	output := map[string][]string{}
 	count := map[string]int{}
 	ok := true
-	scan := bufio.NewScanner(f)
+	scan := bufio.NewScanner(r)
 	scan.Buffer(nil, 16<<20)
 	for scan.Scan() {
 		var e event
