@@ -256,6 +256,12 @@ func TestSameTreeAsUmoci(t *testing.T) {
 		at(images.Dir("etc", 0o755), 8000), at(images.File("etc/one", 0o644, "1"), 8100), at(images.File("etc/two", 0o644, "2"), 8200),
 		at(images.Dir("var", 0o755), 9000), at(images.Dir("var/old", 0o711), 9100), at(images.File("var/old/x", 0o600, "x"), 9200), at(images.Dir("var/old/deep", 0o700), 9300),
 	}
+	links := []images.Entry{
+		at(images.Dir("usr", 0o755), 1), at(images.Dir("usr/bin", 0o751), 2), at(images.File("usr/bin/sh", 0o755, "sh"), 3), images.Link("usr/bin/ash", "usr/bin/sh"),
+		at(images.Dir("usr/lib", 0o750), 4), at(images.Dir("usr/lib/sub", 0o700), 5), at(images.File("usr/lib/sub/x", 0o600, "x"), 5), at(images.Dir("run", 0o711), 6), at(images.Dir("var", 0o755), 7),
+		at(images.Symlink("bin", "usr/bin"), 8), at(images.Symlink("lib", "/usr/lib"), 9), at(images.Symlink("var/run", "/run"), 10),
+		at(images.Symlink("up", "../../../../run"), 11), at(images.Symlink("rel", "var/run/../usr/bin"), 12),
+	}
 	file := func(name string) images.Entry { return at(images.File(name, 0o644, name), 20000) }
 	for name, layers := range map[string][][]images.Entry{
 		"one":                 {base},
@@ -279,7 +285,25 @@ func TestSameTreeAsUmoci(t *testing.T) {
 		"file and folder": {base, {file("var/old")}, {images.Whiteout("etc"), file("tmp/x")}, {at(images.Dir("etc", 0o755), 5), file("etc/again")}},
 		"whiteout of nothing": {base,
 			{at(images.Dir("new", 0o755), 5), images.Whiteout("new/nothing"), file("new/x")}},
-		"layer twice": {base, {file("tmp/x")}, base},
+		"layer twice":     {base, {file("tmp/x")}, base},
+		"below a symlink": {links, {file("bin/tool"), file("var/run/pid"), file("up/new"), file("rel/new")}},
+		"below a symlink, in and through": {links,
+			{file("bin/tool"), file("usr/bin/other"), images.Link("bin/again", "usr/bin/sh"), images.Link("usr/bin/more", "bin/tool")},
+			{file("bin/third"), images.Link("bin/fourth", "bin/again")}},
+		"removed below a symlink": {links,
+			{images.Whiteout("bin/sh"), file("bin/tool")}, {images.Whiteout("usr/bin/tool"), images.Whiteout("lib/sub")}},
+		"opaque below a symlink":    {links, {file("bin/tool"), images.Opaque("bin")}, {file("bin/next")}},
+		"symlink removed, and made": {links, {file("bin/tool")}, {images.Whiteout("bin"), at(images.Dir("bin", 0o711), 7), file("bin/own")}, {file("bin/more")}},
+		"symlink becomes a folder":  {links, {file("bin/tool")}, {at(images.Dir("bin", 0o711), 7), file("bin/own")}, {file("bin/more"), images.Whiteout("bin/own")}},
+		"folder below a symlink": {links,
+			{at(images.Dir("lib/sub", 0o701), 70), file("lib/sub/x"), at(images.Dir("lib/new", 0o702), 71)}, {file("lib/new/y"), images.Whiteout("usr/lib/sub/x")}},
+		"symlink below a symlink": {links, {at(images.Symlink("bin/to", "/run"), 7)}, {file("usr/bin/to/pid"), file("bin/to/pid2")}},
+		"symlink changes":         {links, {file("bin/tool")}, {at(images.Symlink("bin", "/usr/lib"), 7)}, {file("bin/so")}},
+		"symlink of this layer, to a lower folder": {links,
+			{at(images.Symlink("opt", "usr/lib"), 7), file("opt/x")}, {images.Whiteout("opt/x"), file("opt/y")}},
+		"symlink of this layer, through a lower one": {links, {at(images.Symlink("sbin", "bin"), 7), file("sbin/x")}},
+		"hard link through a symlink":                {links, {images.Link("sh", "bin/sh"), images.Link("lnk", "bin")}, {file("lnk/x")}},
+		"layer twice, below a symlink":               {links, {file("bin/tool"), images.Whiteout("usr/bin/sh")}, links},
 		"layer twice, links between": {base,
 			{images.Link("bin/other", "bin/box"), images.Link("home/u/b", "home/u/a"), file("root/n")}, base},
 		"layer twice, links to what is gone between": {base,
@@ -307,6 +331,7 @@ func TestSameTreeAsUmoci(t *testing.T) {
 			want := umoci(t, dir, "1.0")
 			compare(t, merged(t, st, rec.Layers), maps.Clone(want))
 			compare(t, rendered(t, st, rec), want)
+			undamaged(t, st, rec)
 		})
 	}
 }
