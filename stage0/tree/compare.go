@@ -132,9 +132,9 @@ func (c *comparer) attributes(name string) error {
 
 // xattrMap are all attributes but the host's own label.
 func xattrMap(r *root, name string) (map[string]string, error) {
-	p := procPath(r, name)
-	if name == "." {
-		p += "/."
+	p, err := r.pathOf(name)
+	if err != nil {
+		return nil, err
 	}
 	names, err := listXattrs(p, unix.Llistxattr)
 	if err != nil || len(names) == 0 {
@@ -152,6 +152,16 @@ func xattrMap(r *root, name string) (map[string]string, error) {
 		m[attr] = string(value)
 	}
 	return m, nil
+}
+
+// pathOf is procPath for a name that may be too long for one path, valid until the
+// next call.
+func (r *root) pathOf(name string) (string, error) {
+	if name == "." {
+		return fdPath(r.fd) + "/.", nil
+	}
+	fd, base, err := r.at(name)
+	return path.Join(fdPath(fd), base), err
 }
 
 func (c *comparer) children(name string) error {
@@ -181,12 +191,20 @@ func (c *comparer) children(name string) error {
 	return nil
 }
 
+func (r *root) readlink(name string) (string, error) {
+	p, err := r.pathOf(name)
+	if err != nil {
+		return "", err
+	}
+	return os.Readlink(p)
+}
+
 func (c *comparer) target(name string) error {
-	want, err := os.Readlink(procPath(c.want, name))
+	want, err := c.want.readlink(name)
 	if err != nil {
 		return err
 	}
-	got, err := os.Readlink(procPath(c.got, name))
+	got, err := c.got.readlink(name)
 	if err != nil {
 		c.found.add(name, Unread, "%v", err)
 		return nil

@@ -224,6 +224,15 @@ func sameResidue(t *testing.T, name string, a, b []byte) bool {
 	return read(a) == read(b)
 }
 
+// TestVerifyLongNames: a name in the layer may be longer than any path.
+func TestVerifyLongNames(t *testing.T) {
+	deep := strings.Repeat(strings.Repeat("d", 99)+"/", 38)
+	fs, meta := unpackOK(t, images.File(deep+strings.Repeat("f", 250), 0o644, "x").XAttr("user.note", "v"), images.Symlink(deep+strings.Repeat("l", 250), "x"))
+	if list := verifyRoot(t, fs, meta); len(list) > 0 {
+		t.Errorf("found %v", list)
+	}
+}
+
 // TestVerifyACI: the manifest in the tar is given back.
 func TestVerifyACI(t *testing.T) {
 	needRoot(t)
