@@ -37,6 +37,7 @@ type app struct {
 	abort  context.CancelFunc // gives up the start; set by the event loop
 
 	process launch.Process // set by the event loop from the event
+	early   []os.Signal    // those that came before it; the event loop's
 }
 
 // mounted is what became of the app's root file system.

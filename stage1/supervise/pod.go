@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -163,6 +164,10 @@ func (p *pod) note(h happened) {
 		p.write(a, func(s *poddir.Status) {
 			s.State, s.PID, s.StartedAt = poddir.Running, h.process.PID(), new(h.at.UTC())
 		})
+		for _, early := range a.early {
+			p.pass(early)
+		}
+		a.early = nil
 	}
 	if h.usage != nil {
 		s.Usage = poddir.Usage{CPUNs: uint64(h.usage.CPU), MemoryPeak: h.usage.MemoryPeak}
@@ -296,10 +301,18 @@ func (p *pod) stop(e lifecycle.Event) {
 	p.handle(happened{event: e, at: time.Now()})
 }
 
-// pass hands a signal on to the main process of a pod with one app.
+// pass hands a signal on to the main process of a pod with one app. The program
+// may run, and say so, before its start has come through here: what comes until
+// then is kept for it, once each.
 func (p *pod) pass(s os.Signal) {
 	a, number := p.only(), s.(syscall.Signal)
-	if a == nil || a.process == nil {
+	if a == nil {
+		return
+	}
+	if a.process == nil {
+		if !slices.Contains(a.early, s) {
+			a.early = append(a.early, s)
+		}
 		return
 	}
 	if err := a.process.Signal(number); err != nil && !gone(err) {
