@@ -123,3 +123,28 @@ func TestRunRm(t *testing.T) {
 		}
 	}
 }
+
+// TestPlainChroot: where stage1 can't have mounts of its own, nothing begins.
+func TestPlainChroot(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	for _, name := range []string{"rkt", "stage1", "podinit"} {
+		if out, err := exec.Command("cp", filepath.Join(bin, name), root).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	if out, err := exec.Command("cp", image("busybox.aci"), root).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if err := os.Mkdir(filepath.Join(root, "proc"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("unshare", "--mount", "sh", "-c", `mount -t proc proc "$0/proc" && exec chroot "$0" /rkt --dir=/data run --insecure-options=image /busybox.aci`, root)
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState.ExitCode() != 254 || !strings.Contains(string(out), "the root folder is no mount point") {
+		t.Errorf("%v: %s", err, out)
+	}
+	if left, _ := os.ReadDir(filepath.Join(root, "data", "pods", "run")); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}

@@ -33,6 +33,9 @@ const versionDeadline = 10 * time.Second
 // and features. The other two places hold what was built and installed with
 // this program; asking these would cost every start an exec.
 func Find(ctx context.Context, named string) (string, error) {
+	if err := checkRoot(); err != nil {
+		return "", err
+	}
 	if named != "" {
 		path, err := filepath.Abs(named)
 		if err != nil {
@@ -53,6 +56,19 @@ func Find(ctx context.Context, named string) (string, error) {
 	}
 	return "", errs.WithHint(errs.Newf(errs.NotFound, "find stage1: neither %s nor %s is there", places[0], places[1]),
 		"\"make\" builds it beside rkt; --stage1-path=PATH names another")
+}
+
+// checkRoot says so where stage1 could not cut its mounts off from the host's:
+// that is done at the root, which must be a mount point for it (mount(2)), and
+// the folder of a chroot(2) is none. Kernels before 5.8 don't tell.
+func checkRoot() error {
+	var st unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, "/", 0, unix.STATX_BASIC_STATS, &st)
+	if err != nil || st.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT == 0 || st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0 {
+		return nil
+	}
+	err = errs.Newf(errs.Unsupported, "the root folder is no mount point, as in a chroot")
+	return errs.WithHint(err, "enter it with pivot_root(8), or in a container, in place of chroot(8)")
 }
 
 func check(ctx context.Context, path string) error {
