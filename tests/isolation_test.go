@@ -230,6 +230,24 @@ func TestStackedLayers(t *testing.T) {
 	}
 }
 
+// TestLayerBelowLinks: what an upper layer has below a symlink of a lower one
+// lies where the link points, as other tools unpack it.
+func TestLayerBelowLinks(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	img := writeImage(t, "example.com/links:1",
+		[]images.Entry{
+			images.Dir("opt", 0o755), images.Dir("opt/real", 0o750), images.File("opt/real/old", 0o644, "old\n"), images.Symlink("short", "opt/real"),
+			images.Dir("var", 0o755), images.Symlink("var/state", "/opt/real"), images.Symlink("out", "../../../../opt/real"),
+		},
+		[]images.Entry{images.File("short/one", 0o644, "1\n"), images.File("var/state/two", 0o644, "2\n"), images.File("out/three", 0o644, "3\n"), images.Whiteout("short/old")},
+	)
+	res := h.run(img, nil, "for l in /short /var/state /out; do readlink $l; done; ls /opt/real; cat /short/one /opt/real/two /var/state/three; stat -c %a /opt/real")
+	if want := "opt/real\n/opt/real\n../../../../opt/real\none\nthree\ntwo\n1\n2\n3\n750\n"; res.code != 0 || res.stdout != want {
+		t.Errorf("%s", res)
+	}
+}
+
 // TestOpaqueRoot: a layer may say that it is all there is.
 func TestOpaqueRoot(t *testing.T) {
 	t.Parallel()
@@ -385,5 +403,42 @@ func TestEnterTraced(t *testing.T) {
 		}
 		h.must("stop", "--force", p.uuid())
 		p.wait()
+	}
+}
+
+// TestNamesForTheTerminal: names that come with images are shown, not obeyed.
+func TestNamesForTheTerminal(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	layer, err := images.Tar([]images.Entry{images.File("f", 0o644, "")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(list ...images.Image) string {
+		files, err := images.OCI(list...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := filepath.Join(t.TempDir(), "layout")
+		if err := files.WriteDir(dir); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	const evil = "example.com/\x1b]0;title\a\x1b[2Jx"
+	one := images.Image{Name: evil + ":1", Layers: [][]byte{layer}}
+	two := images.Image{Name: evil + ":2", Layers: [][]byte{layer, layer}}
+	res := h.rkt("fetch", "--insecure-options=image", write(one, two))
+	if res.code != 254 || strings.ContainsAny(res.stderr, "\x1b\a") || !strings.Contains(res.stderr, `\x1b[2Jx:2`) {
+		t.Errorf("several images: %s", res)
+	}
+	if res := h.rkt("fetch", "--insecure-options=image", write(one)); res.code != 0 {
+		t.Errorf("%s", res)
+	}
+	for _, args := range [][]string{{"image", "list"}, {"image", "list", "--full"}, {"image", "gc", "--dry-run", "--grace-period=0s"}} {
+		res := h.rkt(args...)
+		if res.code != 0 || strings.ContainsAny(res.stdout+res.stderr, "\x1b\a") || !strings.Contains(res.stdout, `\x1b[2Jx:1`) {
+			t.Errorf("%s", res)
+		}
 	}
 }

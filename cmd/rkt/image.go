@@ -55,7 +55,9 @@ var imageFields = []struct {
 		}
 		return shortID(v.ID)
 	}},
-	{"name", "NAME", func(a, b imageView) int { return cmp.Compare(a.Name, b.Name) }, func(v imageView, _ imageListOptions, _ time.Time) string { return v.Name }},
+	{"name", "NAME", func(a, b imageView) int { return cmp.Compare(a.Name, b.Name) }, func(v imageView, _ imageListOptions, _ time.Time) string {
+		return plain(v.Name)
+	}},
 	{"size", "SIZE", func(a, b imageView) int { return cmp.Compare(a.Size, b.Size) }, func(v imageView, o imageListOptions, _ time.Time) string {
 		return o.bytes(v.Size)
 	}},

@@ -26,6 +26,10 @@ const (
 	identifierChars = nameChars + "._~/"
 )
 
+// MaxName is how long a name, or the value of a label, may be: far above real
+// ones, and below what command lines, paths and listings bear.
+const MaxName = 1024
+
 // CheckName says whether s is accepted as an AC Name in a manifest: the
 // characters and the edges count, so that images of older tools, which allow
 // "a--b", stay usable.
@@ -69,6 +73,8 @@ func liberal(kind, s, chars string) error {
 	switch {
 	case s == "":
 		return errs.Newf(errs.Usage, "missing")
+	case len(s) > MaxName:
+		return errs.Newf(errs.Usage, "%q: longer than %d bytes", s, MaxName)
 	case strings.Trim(s, chars) != "" || strings.ContainsFunc(s, func(c rune) bool { return !strings.ContainsRune(chars, c) }):
 		return errs.Newf(errs.Usage, "%q: not an %s: only %s are allowed", s, kind, chars)
 	case !alnum(s[0]) || !alnum(s[len(s)-1]):

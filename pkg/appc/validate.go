@@ -54,7 +54,7 @@ func CheckAbs(p string) error {
 	return checkNUL(p)
 }
 
-// Validate checks labels: unique names, none of them "name".
+// Validate checks labels: unique names, none of them "name", and no endless values.
 func (l Labels) Validate() error {
 	seen := map[string]bool{}
 	for i, x := range l {
@@ -63,6 +63,9 @@ func (l Labels) Validate() error {
 		}
 		if x.Name == "name" || seen[x.Name] {
 			return errs.Newf(errs.Usage, "labels[%d].name: %q: not allowed, or there twice", i, x.Name)
+		}
+		if len(x.Value) > MaxName {
+			return errs.Newf(errs.Usage, "labels[%d].value: %q: longer than %d bytes", i, x.Value, MaxName)
 		}
 		seen[x.Name] = true
 	}

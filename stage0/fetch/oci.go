@@ -284,6 +284,11 @@ func (im *importer) begin(rec *image.Record, config *image.Config) error {
 	if err := im.admit(image.OCI); err != nil {
 		return err
 	}
+	for _, name := range rec.Names {
+		if len(name) > appc.MaxName {
+			return errs.Newf(errs.Corrupt, "name %q: longer than %d bytes", name, appc.MaxName)
+		}
+	}
 	if err := image.CheckHost(rec.Labels); err != nil {
 		return err
 	}

@@ -100,6 +100,10 @@ func (s *Store) Lookup(arg string) (image.Record, error) {
 	if err != nil {
 		return image.Record{}, err
 	}
+	if r.Name == "" { // a path or a URL
+		err := errs.Newf(errs.NotFound, "image %q: not in the store", arg)
+		return image.Record{}, errs.WithHint(err, "it takes an ID or a name, which \"rkt image list\" shows; \"rkt fetch FILE\" imports a file and prints its ID")
+	}
 	rec, err := s.ByName(r.Name, r.Labels)
 	for _, name := range dockerNames(r.Name) {
 		if !errs.Is(err, errs.NotFound) {

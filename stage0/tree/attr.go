@@ -55,16 +55,35 @@ func (u *unpacker) xattrs(name string, h *tar.Header, set func(string, []byte) e
 			u.meta.Dropped = append(u.meta.Dropped, layer.Dropped{Path: layer.Path(name), XAttr: attr})
 			continue
 		}
-		err := set(attr, []byte(h.PAXRecords[key]))
-		if errors.Is(err, unix.ENOTSUP) {
-			err = errs.WithHint(errs.Newf(errs.Unsupported, "attribute %s: %w", attr, err),
-				"put the data folder on a file system with extended attributes")
-		}
-		if err != nil {
-			return fmt.Errorf("attribute %s: %w", attr, err)
+		value := []byte(h.PAXRecords[key])
+		if err := set(attr, value); err != nil {
+			return fmt.Errorf("attribute %q: %w", attr, u.attrError(err, attr, len(value)))
 		}
 	}
 	return nil
+}
+
+// attrError says what is wrong with an attribute that can't be set. A file system
+// calls one that is too large for it a lack of space.
+func (u *unpacker) attrError(err error, attr string, size int) error {
+	const larger = "put the data folder on a file system that takes larger attributes, such as XFS"
+	var fs unix.Statfs_t
+	switch {
+	case errors.Is(err, unix.ENOTSUP):
+		err = errs.WithClass(errs.Unsupported, err)
+		return errs.WithHint(err, "put the data folder on a file system with extended attributes")
+	case errors.Is(err, unix.E2BIG):
+		return errs.Newf(errs.Unsupported, "its value of %d bytes is larger than Linux allows", size)
+	case errors.Is(err, unix.ERANGE):
+		return errs.Newf(errs.Unsupported, "its name of %d bytes is longer than Linux allows", len(attr))
+	case !errors.Is(err, unix.ENOSPC) || unix.Fstatfs(u.root.fd, &fs) != nil:
+		return err
+	// What an attribute takes at most is little, so that a full disk is told from it.
+	case fs.Bavail > 1<<20/uint64(fs.Bsize):
+		err = errs.Newf(errs.Unsupported, "with its value of %d bytes the file's attributes are larger than the file system takes", size)
+		return errs.WithHint(err, larger)
+	}
+	return err
 }
 
 // listXattrs returns the names of the attributes of a path whose last element

@@ -120,6 +120,8 @@ func TestEscapes(t *testing.T) {
 		{"name of 4 KiB", []images.Entry{images.File(strings.Repeat("a/", 2500)+"f", 0o644, "x")}, "file name too long"},
 		{"element of 300 bytes", []images.Entry{images.File(strings.Repeat("a", 300), 0o644, "x")}, "file name too long"},
 		{"owner out of range", []images.Entry{images.File("f", 0o644, "x").Owned(1<<32-1, 0)}, "out of range"},
+		{"attribute beyond the kernel's", []images.Entry{images.File("f", 0o644, "").XAttr("user.x", strings.Repeat("v", 70000))}, `attribute "user.x": its value of 70000 bytes`},
+		{"attribute of a long name", []images.Entry{images.File("f", 0o644, "").XAttr("user."+strings.Repeat("x", 300), "v")}, "its name of 305 bytes"},
 		{"attribute of a symlink", []images.Entry{images.Symlink("s", up+"canary").XAttr("trusted.x", "y")}, ""},
 	} {
 		t.Run(x.name, func(t *testing.T) {
