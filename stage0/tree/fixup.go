@@ -372,6 +372,9 @@ func (v *view) buildFiles(to *root, p *plan, meta *layer.Meta) error {
 // makeWhiteout makes one of a fixed time, so that the layer can be compared with
 // another that is made of the same.
 func makeWhiteout(to *root, name string) error {
+	if err := fault.Step("tree.whiteout"); err != nil {
+		return err
+	}
 	if err := unix.Mknodat(to.fd, name, unix.S_IFCHR, 0); err != nil {
 		return err
 	}
