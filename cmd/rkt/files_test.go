@@ -16,8 +16,12 @@ import (
 func TestNamedFiles(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
-	if err := unix.Mkfifo(at("fifo"), 0o600); err != nil {
-		t.Fatal(err)
+	// A read that was given up still waits, and would take what the next one
+	// is to get: that has a pipe of its own.
+	for _, name := range []string{"fifo", "answered"} {
+		if err := unix.Mkfifo(at(name), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := os.WriteFile(at("huge"), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -41,8 +45,10 @@ func TestNamedFiles(t *testing.T) {
 	if code, stderr := runWith(t, t.Context(), "--dir="+at("none"), "--insecure-options=image fetch "+at("fifo")); code != codeError || !strings.Contains(stderr, "not a regular file") {
 		t.Errorf("fetch: %d, %s", code, stderr)
 	}
-	go func() { _ = os.WriteFile(at("fifo"), []byte("abcdef\n"), 0) }()
-	if code, stderr := runWith(t, t.Context(), "--dir="+at("none"), "status --uuid-file="+at("fifo")); code != codeError || !strings.Contains(stderr, `no matches found for "abcdef"`) {
+	go func() { _ = os.WriteFile(at("answered"), []byte("abcdef\n"), 0) }()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if code, stderr := runWith(t, ctx, "--dir="+at("none"), "status --uuid-file="+at("answered")); code != codeError || !strings.Contains(stderr, `no matches found for "abcdef"`) {
 		t.Errorf("pipe: %d, %s", code, stderr)
 	}
 }

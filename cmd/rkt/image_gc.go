@@ -38,7 +38,7 @@ The exit code is 10 if something that was due could not be removed.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runImageGC(cmd.Context(), g, o) },
 	}
 	fs := cmd.Flags()
-	fs.DurationVar(&o.Grace, "grace-period", 24*time.Hour, "how long an image stays after its last use")
+	duration(fs, &o.Grace, "grace-period", 24*time.Hour, "how long an image stays after its last use")
 	fs.IntVar(&o.Keep, "keep", 0, "`N` images used last stay in any case")
 	value(fs, "max-size", "SIZE", "how large all images may be together, as 500Mi or 20Gi", func(v string) error {
 		q, err := appc.ParseQuantity(v)
@@ -121,7 +121,7 @@ func (g *globals) collectedImages(out collectedImages, o imageGCOptions) error {
 			removed++
 			freed += d.Freed
 		}
-		fmt.Fprintf(g.stdout, "%s image %q (%s): %s\n", verb, shortID(d.ID), d.Name, d.Reason)
+		fmt.Fprintf(g.stdout, "%s image %q (%s): %s\n", verb, shortID(d.ID), plain(d.Name), d.Reason)
 	}
 	what := "successfully removed"
 	if o.dryRun {

@@ -100,6 +100,7 @@ func TestWithoutData(t *testing.T) {
 		{"prepare --set-env-file=/no/such/file a", 254, "", "prepare: --set-env-file: stat /no/such/file: no such file or directory\nprepare: hint: "},
 		{"prepare --set-env-file=/etc/passwd a", 254, "", "prepare: --set-env-file: /etc/passwd:1: "},
 		{"gc --grace-period=-1s", 254, "", "gc: invalid argument \"-1s\" for \"--grace-period\" flag: "},
+		{"image gc --grace-period=-5h", 254, "", "not a duration such as 10s\n"},
 		{"gc --expire-prepared=-5h", 254, "", "not a duration such as 10s\n"},
 		{"status --wait=-1s ab", 254, "", "neither true, false nor a duration"},
 		{"run a --stop-timeout=-1s", 254, "", "not a duration such as 10s\n"},
