@@ -108,6 +108,28 @@ func Write(ctx context.Context, path string, data []byte, perm fs.FileMode) erro
 	return classify(err)
 }
 
+// Place says where a large file for path belongs, which its writer makes in
+// parts: place is what a regular file is to be renamed to or, if direct, what
+// is to be opened and written as Write does it.
+func Place(path string) (place string, direct bool, err error) {
+	place, fd, err := target(path)
+	if err != nil || fd >= 0 {
+		return path, fd >= 0, classify(err)
+	}
+	info, err := os.Lstat(place)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return place, false, nil
+	case err != nil:
+		return place, false, classify(err)
+	case info.Mode()&(fs.ModeNamedPipe|fs.ModeCharDevice) != 0:
+		return place, true, nil
+	case !info.Mode().IsRegular():
+		return place, false, named(path, errs.Newf(errs.Usage, "is %s, not a file", kindOf(info)))
+	}
+	return place, false, nil
+}
+
 // target follows the links that path ends in, and returns where the last one
 // points to, there or not, or the number of the descriptor that path names.
 // The kernel would open the file behind a descriptor anew; to replace that file

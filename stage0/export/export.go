@@ -24,6 +24,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/fault"
 	"github.com/rkt-pods/rkt/pkg/image"
 	"github.com/rkt-pods/rkt/pkg/layer"
+	"github.com/rkt-pods/rkt/pkg/userfile"
 	"github.com/rkt-pods/rkt/stage0/oci"
 	"github.com/rkt-pods/rkt/stage0/store"
 	"github.com/rkt-pods/rkt/stage0/tree"
@@ -118,6 +119,18 @@ func File(ctx context.Context, st *store.Store, rec image.Record, f Format, path
 			return errs.Newf(errs.Usage, "output file %s: is a folder", path)
 		}
 		return errs.WithHint(errs.Newf(errs.Usage, "output file %s: exists", path), "--overwrite replaces it")
+	}
+	if overwrite {
+		place, direct, err := userfile.Place(path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("output file %w", err)
+		}
+		if direct {
+			return throughTo(ctx, st, rec, f, path)
+		}
+		if err == nil {
+			path = place
+		}
 	}
 	if err := fault.Step("export.create"); err != nil {
 		return err
@@ -275,4 +288,16 @@ func tags(rec image.Record) []string {
 	return slices.DeleteFunc(slices.Clone(rec.Names), func(ref string) bool {
 		return strings.LastIndexByte(ref, ':') <= strings.LastIndexByte(ref, '/')
 	})
+}
+
+// throughTo writes to a device or a pipe, which stays what it is.
+func throughTo(ctx context.Context, st *store.Store, rec image.Record, f Format, path string) error {
+	if err := fault.Step("export.open"); err != nil {
+		return err
+	}
+	out, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(Write(ctx, st, rec, f, out), out.Close())
 }

@@ -102,7 +102,7 @@ func waitProcess(ctx context.Context, id proc.ID) error {
 		return err
 	}
 	defer unix.Close(fd)
-	return poll(ctx, fd, unix.POLLIN)
+	return poll(ctx, fd)
 }
 
 // waitReplaced returns when the summary may have been replaced. Its folder can
@@ -124,5 +124,5 @@ func waitReplaced(ctx context.Context, path string, was poddir.Summary) error {
 	if err := atomicfile.ReadJSON(path, &now); err != nil || PublicState(now) != PublicState(was) {
 		return nil // it happened before the watch was there
 	}
-	return poll(ctx, fd, unix.POLLIN)
+	return poll(ctx, fd)
 }

@@ -78,7 +78,7 @@ func (p Pods) waitSupervisor(ctx context.Context, pod Pod) error {
 		var fd int
 		if fd, err = id.Open(); err == nil {
 			defer unix.Close(fd)
-			return poll(ctx, fd, unix.POLLIN)
+			return poll(ctx, fd)
 		}
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -107,7 +107,7 @@ func (p Pods) waitGone(ctx context.Context, dir poddir.Dir) error {
 			return err
 		}
 		for err == nil && id.Alive() {
-			err = poll(ctx, fd, unix.POLLIN)
+			err = poll(ctx, fd)
 		}
 		_ = unix.Close(fd) // nothing was written
 		if err != nil {
@@ -144,13 +144,13 @@ func (p Pods) waitMove(ctx context.Context, pod Pod) error {
 	if !had && exists(pod.Dir.Supervisor()) {
 		return nil
 	}
-	return poll(ctx, fd, unix.POLLIN)
+	return poll(ctx, fd)
 }
 
 // poll waits for the descriptor or the end of ctx. A lock that is released
 // leaves no event, so a wait is cut into seconds where the state is then read
 // again.
-func poll(ctx context.Context, fd int, events int16) error {
+func poll(ctx context.Context, fd int) error {
 	end, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	if err != nil {
 		return fmt.Errorf("wait for pod: %w", err)
@@ -160,7 +160,7 @@ func poll(ctx context.Context, fd int, events int16) error {
 		// Wakes the poll; if that can't be, a second is soon over.
 		_, _ = unix.Write(end, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 	})
-	fds := []unix.PollFd{{Fd: int32(fd), Events: events}, {Fd: int32(end), Events: unix.POLLIN}}
+	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}, {Fd: int32(end), Events: unix.POLLIN}}
 	_, err = unix.Poll(fds, int(time.Second.Milliseconds()))
 	if !wake() {
 		// The function runs, or has run: its descriptor may only be closed
