@@ -156,3 +156,27 @@ func TestPackageComments(t *testing.T) {
 		}
 	}
 }
+
+// TestDependenciesHaveReasons: each direct dependency stands, with its reason,
+// on the page of dependencies.
+func TestDependenciesHaveReasons(t *testing.T) {
+	page, err := os.ReadFile("../Documentation/devel/dependencies.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("go", "list", "-m", "-f", "{{if not (or .Indirect .Main)}}{{.Path}}{{end}}", "all")
+	cmd.Dir = ".."
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	modules := strings.Fields(string(out))
+	if len(modules) < 5 {
+		t.Fatalf("only %d modules listed", len(modules))
+	}
+	for _, m := range modules {
+		if !strings.Contains(string(page), m) {
+			t.Errorf("%s has no reason", m)
+		}
+	}
+}
