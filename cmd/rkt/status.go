@@ -81,7 +81,7 @@ func runStatus(ctx context.Context, g *globals, o statusOptions, args []string) 
 	if o.wait.on && found.Folder != poddir.Garbage {
 		if o.wait.timeout > 0 {
 			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, o.wait.timeout)
+			ctx, cancel = pod.For(ctx, o.wait.timeout)
 			defer cancel()
 		}
 		over, err := h.pods.WaitOver(ctx, found.UUID)
@@ -108,7 +108,7 @@ func runStatus(ctx context.Context, g *globals, o statusOptions, args []string) 
 func (w *waitFlag) do(ctx context.Context, uuid string, wait func(context.Context) error) error {
 	if w.timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, w.timeout)
+		ctx, cancel = pod.For(ctx, w.timeout)
 		defer cancel()
 	}
 	err := wait(ctx)

@@ -67,7 +67,7 @@ func (g *globals) askToStop(ctx context.Context, h host, p pod.Pod, force bool) 
 	if p.State == pod.Exiting {
 		return nil
 	}
-	startCtx, cancel := context.WithTimeout(ctx, forceDeadline)
+	startCtx, cancel := pod.For(ctx, forceDeadline)
 	defer cancel()
 	f, err := h.pods.WaitSupervised(startCtx, p.UUID)
 	if err != nil {
@@ -79,7 +79,7 @@ func (g *globals) askToStop(ctx context.Context, h host, p pod.Pod, force bool) 
 	}
 	if force {
 		var cancelForce context.CancelFunc
-		ctx, cancelForce = context.WithTimeout(ctx, forceDeadline)
+		ctx, cancelForce = pod.For(ctx, forceDeadline)
 		defer cancelForce()
 	}
 	return stoppedMeanwhile(h.pods, p, closeWith(r, r.Stop(ctx, force)))
@@ -116,7 +116,7 @@ func kill(ctx context.Context, pods pod.Pods, p pod.Pod) error {
 	if err := id.Kill(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, forceDeadline)
+	ctx, cancel := pod.For(ctx, forceDeadline)
 	defer cancel()
 	_, err = pods.WaitOver(ctx, p.UUID)
 	return err

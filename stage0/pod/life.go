@@ -134,7 +134,8 @@ func (p Pods) OpenPrepared(id string) (*PreparedPod, error) {
 	}
 	l, err := tryLock(pod.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, errs.Newf(errs.Busy, "pod %s: somebody else has just started or removed it", id)
+		return nil, errs.WithHint(errs.Newf(errs.Busy, "pod %s: somebody else has just started or removed it", id),
+			"\"rkt status %s\" tells what became of it", id)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("pod %s: %w", id, err)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -56,7 +55,6 @@ func ReadPublic(storeID, uuid string) (s poddir.Summary, err error) {
 
 // WaitPublic is WaitOver for those who can read the pod's summary only.
 func WaitPublic(ctx context.Context, storeID, uuid string) error {
-	begin := time.Now()
 	for {
 		s, err := ReadPublic(storeID, uuid)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -82,7 +80,7 @@ func WaitPublic(ctx context.Context, storeID, uuid string) error {
 			return nil
 		}
 		if err != nil {
-			return podErr(pod, sayHowLong(ctx, begin, "still "+string(pod.State), err))
+			return podErr(pod, sayHowLong(ctx, "still "+string(pod.State), err))
 		}
 	}
 }

@@ -22,7 +22,6 @@ import (
 //
 // A pod that is removed meanwhile is an error of class NotFound.
 func (p Pods) WaitOver(ctx context.Context, uuid string) (Pod, error) {
-	begin := time.Now()
 	for {
 		pod, err := p.Get(uuid)
 		if errors.Is(err, fs.ErrNotExist) || err == nil && pod.Folder == poddir.Garbage {
@@ -32,7 +31,7 @@ func (p Pods) WaitOver(ctx context.Context, uuid string) (Pod, error) {
 			return pod, err
 		}
 		if err := p.waitStep(ctx, pod); err != nil {
-			return pod, podErr(pod, sayHowLong(ctx, begin, "still "+string(pod.State), err))
+			return pod, podErr(pod, sayHowLong(ctx, "still "+string(pod.State), err))
 		}
 	}
 }
@@ -40,7 +39,6 @@ func (p Pods) WaitOver(ctx context.Context, uuid string) (Pod, error) {
 // WaitSupervised returns the facts of a pod whose supervisor has introduced
 // itself, or that has ended before it could.
 func (p Pods) WaitSupervised(ctx context.Context, uuid string) (Facts, error) {
-	begin := time.Now()
 	for {
 		pod, err := p.Get(uuid)
 		if err != nil {
@@ -51,7 +49,7 @@ func (p Pods) WaitSupervised(ctx context.Context, uuid string) (Facts, error) {
 			return f, err
 		}
 		if err := p.waitMove(ctx, f.Pod); err != nil {
-			return f, podErr(pod, sayHowLong(ctx, begin, "its supervisor is still starting", err))
+			return f, podErr(pod, sayHowLong(ctx, "its supervisor is still starting", err))
 		}
 	}
 }
@@ -194,17 +192,22 @@ func timedOut(ctx context.Context, err error) error {
 	return errs.WithClass(errs.Unavailable, &waitError{"some of its processes don't end", context.DeadlineExceeded})
 }
 
+// For bounds a wait, and has its error say the time that was asked for.
+func For(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, d, waitCause(d))
+}
+
+type waitCause time.Duration
+
+func (c waitCause) Error() string { return time.Duration(c).String() }
+
 // sayHowLong replaces the text of a deadline that has passed.
-func sayHowLong(ctx context.Context, begin time.Time, what string, err error) error {
-	end, ok := ctx.Deadline()
-	if !ok || !errors.Is(err, context.DeadlineExceeded) {
+func sayHowLong(ctx context.Context, what string, err error) error {
+	if !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	// What was asked for is in most cases a round number.
-	unit := time.Millisecond
-	if end.Sub(begin) >= time.Second {
-		unit = 100 * time.Millisecond
+	if c, ok := errors.AsType[waitCause](context.Cause(ctx)); ok {
+		what += " after " + c.Error()
 	}
-	text := fmt.Sprintf("%s after %s", what, end.Sub(begin).Round(unit))
-	return errs.WithClass(errs.Unavailable, &waitError{text, context.DeadlineExceeded})
+	return errs.WithClass(errs.Unavailable, &waitError{what, context.DeadlineExceeded})
 }
