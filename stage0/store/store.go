@@ -169,7 +169,7 @@ func (s *Store) ensureFile(name, text string) error {
 	}
 	f, err := os.OpenFile(s.path(), unix.O_TMPFILE|os.O_WRONLY, 0o644)
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR) {
-		return errs.Newf(errs.Unsupported, "%s: this file system can't make files without a name", s.path())
+		return unfit(s.path(), "files without a name")
 	}
 	if err != nil {
 		return err
@@ -208,7 +208,7 @@ func (f folder) ensure() error {
 	if err != nil {
 		return err
 	}
-	return os.Chmod(f.path, f.mode) // whatever the umask is
+	return f.keepMode()
 }
 
 func (f folder) check() error {
