@@ -202,23 +202,30 @@ func unpacked(t *testing.T, archive []byte) images.Files {
 }
 
 // TestSignaturesComeAlong: whatever signatures the record has are exported with
-// the image, and imported with it.
+// the image, and imported with it, whether its blobs were kept or not.
 func TestSignaturesComeAlong(t *testing.T) {
-	st := newStore(t)
-	rec := importBytes(t, st, must(must(images.OCI(layered(images.Gzip))).Tar()), false)
-	g := must(st.Stage(t.Context()))
-	rec.Signatures = []string{must(g.AddBlob("sha256", []byte("one"))), must(g.AddBlob("sha256", []byte("two")))}
-	must(g.Commit(t.Context(), store.Import{Record: rec}))
-	if err := g.Close(); err != nil {
-		t.Fatal(err)
-	}
-	second := newStore(t)
-	again := importBytes(t, second, exported(t, st, rec, ""), false)
-	if again.ID != rec.ID || !slices.Equal(again.Signatures, rec.Signatures) {
-		t.Errorf("signatures %q, want %q", again.Signatures, rec.Signatures)
-	}
-	if data, err := second.Blob(again.Signatures[1]); err != nil || string(data) != "two" {
-		t.Errorf("%q, %v", data, err)
+	for _, keep := range []bool{false, true} {
+		st := newStore(t)
+		rec := importBytes(t, st, must(must(images.OCI(layered(images.Gzip))).Tar()), keep)
+		g := must(st.Stage(t.Context()))
+		rec.Signatures = []string{must(g.AddBlob("sha256", []byte("one"))), must(g.AddBlob("sha256", []byte("two")))}
+		must(g.Commit(t.Context(), store.Import{Record: rec}))
+		if err := g.Close(); err != nil {
+			t.Fatal(err)
+		}
+		second := newStore(t)
+		again := importBytes(t, second, exported(t, st, rec, ""), keep)
+		if again.ID != rec.ID || !slices.Equal(again.Signatures, rec.Signatures) || (again.Kept != nil) != keep {
+			t.Errorf("kept %v: signatures %q, want %q", keep, again.Signatures, rec.Signatures)
+			continue
+		}
+		if data, err := second.Blob(again.Signatures[1]); err != nil || string(data) != "two" {
+			t.Errorf("%q, %v", data, err)
+		}
+		// What was signed elsewhere is handed on as it is.
+		if third := importBytes(t, newStore(t), exported(t, second, again, ""), keep); !slices.Equal(third.Signatures, rec.Signatures) {
+			t.Errorf("kept %v: handed on: signatures %q, want %q", keep, third.Signatures, rec.Signatures)
+		}
 	}
 }
 

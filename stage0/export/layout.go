@@ -41,17 +41,26 @@ func (x *exporter) oci() error {
 		}
 		index.Manifests = append(index.Manifests, ref)
 	}
-	if len(x.rec.Signatures) > 0 {
-		ref, err := x.artifact(oci.ArtifactSignatures, desc, oci.MediaSignature, x.rec.Signatures...)
-		if err != nil {
-			return err
-		}
-		index.Manifests = append(index.Manifests, ref)
+	if err := x.signatures(&index, desc); err != nil {
+		return err
 	}
 	if err := x.json(oci.IndexFile, index); err != nil {
 		return err
 	}
 	return x.tar.Close()
+}
+
+// signatures adds those that the image has, under a referrer to it.
+func (x *exporter) signatures(index *oci.Index, desc oci.Descriptor) error {
+	if len(x.rec.Signatures) == 0 {
+		return nil
+	}
+	ref, err := x.artifact(oci.ArtifactSignatures, desc, oci.MediaSignature, x.rec.Signatures...)
+	if err != nil {
+		return err
+	}
+	index.Manifests = append(index.Manifests, ref)
+	return nil
 }
 
 // manifest adds config and layers and describes them.
@@ -183,7 +192,8 @@ func (x *exporter) kept() error {
 			return err
 		}
 	}
-	if k.Index != "" {
+	// An index that was kept lists the image alone.
+	if k.Index != "" && len(x.rec.Signatures) == 0 {
 		err = x.raw(oci.IndexFile, k.Index)
 	} else {
 		err = x.newIndex(desc)
@@ -194,7 +204,7 @@ func (x *exporter) kept() error {
 	return x.tar.Close()
 }
 
-// newIndex lists one image of a layout that had several.
+// newIndex lists one image of a layout that had several, or signatures beside it.
 func (x *exporter) newIndex(desc oci.Descriptor) error {
 	raw, err := x.store.Blob(x.rec.Manifest)
 	if err != nil {
@@ -208,8 +218,12 @@ func (x *exporter) newIndex(desc oci.Descriptor) error {
 	if m.MediaType != "" {
 		desc.MediaType = m.MediaType
 	}
-	desc.Annotations = x.names()
-	return x.json(oci.IndexFile, oci.Index{SchemaVersion: 2, MediaType: oci.MediaIndex, Manifests: []oci.Descriptor{desc}})
+	index := oci.Index{SchemaVersion: 2, MediaType: oci.MediaIndex, Manifests: []oci.Descriptor{desc}}
+	index.Manifests[0].Annotations = x.names()
+	if err := x.signatures(&index, desc); err != nil {
+		return err
+	}
+	return x.json(oci.IndexFile, index)
 }
 
 // raw adds a blob of the store under a name of its own.
