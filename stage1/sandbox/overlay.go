@@ -263,7 +263,12 @@ func overlayError(what string, ctx int, err error) error {
 			if err != nil || n <= 0 {
 				break
 			}
-			said += " (" + realPaths(strings.TrimSpace(string(buf[:n]))) + ")"
+			// "e " stands before the text of an error, "w " before a warning's.
+			text := strings.TrimSpace(string(buf[:n]))
+			if len(text) > 2 && text[1] == ' ' {
+				text = text[2:]
+			}
+			said += " (" + realPaths(text) + ")"
 		}
 	}
 	err = fmt.Errorf("mount overlay: %s: %w%s", what, err, said)
