@@ -300,7 +300,8 @@ func runImageRm(ctx context.Context, g *globals, args []string) error {
 		}
 		fmt.Fprintf(g.stdout, "successfully removed aci for image: %q\n", id)
 	}
-	if _, err := h.store.Collect(ctx, held); err != nil {
+	// What kept the images from being removed is not told twice.
+	if _, err := h.store.Collect(ctx, held); err != nil && !slices.ContainsFunc(all, func(e error) bool { return e.Error() == err.Error() }) {
 		all = append(all, err)
 	}
 	if len(all) > 0 {
