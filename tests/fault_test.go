@@ -111,6 +111,7 @@ func TestFaultReleased(t *testing.T) {
 		if _, err := os.Stat(trace); err == nil {
 			t.Errorf("%s: RKT_FAULT_TRACE was obeyed", run.name)
 		}
+		h.clean()
 	}
 }
 
