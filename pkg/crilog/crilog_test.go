@@ -251,6 +251,41 @@ func TestReaderGoesOnAfterCorruption(t *testing.T) {
 	}
 }
 
+// TestOpenNoLog: what took the place of one of the log's files does not keep
+// the reader.
+func TestOpenNoLog(t *testing.T) {
+	for name, put := range map[string]func(path string) error{
+		"folder": func(path string) error { return os.Mkdir(path, 0o700) },
+		"fifo":   func(path string) error { return unix.Mkfifo(path, 0o600) },
+		"loop":   func(path string) error { return os.Symlink(path, path) },
+		"device": func(path string) error { return os.Symlink("/dev/zero", path) },
+		"socket": func(path string) error { return unix.Mknod(path, unix.S_IFSOCK|0o600, 0) },
+	} {
+		for _, rotated := range []bool{false, true} {
+			_, path := create(t, Options{})
+			at := path
+			if rotated {
+				at += ".1"
+			} else if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+			if err := put(at); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := Open(path); !errs.Is(err, errs.Corrupt) || len(errs.Hints(err)) != 1 {
+				t.Errorf("%s, rotated %v: %v", name, rotated, err)
+			}
+		}
+	}
+	dir := filepath.Join(t.TempDir(), "0")
+	if err := unix.Mkfifo(dir, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(filepath.Join(dir, "log")); !errors.Is(err, unix.ENOTDIR) {
+		t.Errorf("a fifo for a folder: %v", err)
+	}
+}
+
 func FuzzReader(f *testing.F) {
 	f.Add([]byte("2026-01-02T03:04:05.000000001Z stdout F hello\n2026-01-02T03:04:05+02:00 stderr P:x a b \n"))
 	f.Add([]byte("x\n\n2026-01-02T03:04:05Z stdout F\n"))

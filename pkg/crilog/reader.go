@@ -87,7 +87,8 @@ func (r *Reader) Close() error {
 // lockDir locks the log's folder with flock(2), which works on a folder opened
 // for reading, until the function that is returned is called.
 func lockDir(path string, how int) (func(), error) {
-	d, err := os.Open(filepath.Dir(path))
+	// O_DIRECTORY: a pipe in the folder's place must not hold us.
+	d, err := os.OpenFile(filepath.Dir(path), os.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -107,13 +108,13 @@ func lockDir(path string, how int) (func(), error) {
 // openAll opens the newest file first, then the older ones, and returns them
 // oldest first, each once.
 func openAll(path string) ([]*os.File, error) {
-	f, err := os.Open(path)
+	f, err := openFile(path)
 	if err != nil {
 		return nil, err
 	}
 	files := []*os.File{f}
 	for _, n := range numbers(path) {
-		f, err := os.Open(numbered(path, n))
+		f, err := openFile(numbered(path, n))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -129,6 +130,32 @@ func openAll(path string) ([]*os.File, error) {
 	}
 	slices.Reverse(files)
 	return files, nil
+}
+
+// openFile opens a file of the log. What lies there may be anything by now:
+// O_NONBLOCK lets the open of a pipe without a writer return, and what is no
+// regular file has no end that a reader would come to.
+func openFile(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) {
+		return nil, noLog(errs.WithClass(errs.Corrupt, err)) // links in a circle, a socket
+	}
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = noLog(errs.Newf(errs.Corrupt, "%s: not a regular file", path))
+	}
+	if err != nil {
+		_ = f.Close() // nothing was read
+		return nil, err
+	}
+	return f, nil
+}
+
+func noLog(err error) error {
+	return errs.WithHint(err, "something else was put in the place of the log; move it away to read what is left")
 }
 
 // numbers lists the rotated files' numbers, the newest first.
