@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -44,15 +43,19 @@ func runCatManifest(ctx context.Context, g *globals, args []string, uuidFile str
 		if err != nil {
 			return err
 		}
-		if err := printManifest(g, data, pretty); err != nil {
+		text, err := formatManifest(data, pretty)
+		if err != nil {
 			err = errs.Newf(errs.Corrupt, "pod %s: manifest: %w", found.UUID, err)
 			return errs.WithHint(err, "nothing can be read out of it any more; \"rkt rm %s\" removes the pod, once it is stopped", found.UUID)
+		}
+		if _, err := g.stdout.Write(text); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func printManifest(g *globals, data []byte, pretty bool) error {
+func formatManifest(data []byte, pretty bool) ([]byte, error) {
 	var out bytes.Buffer
 	var err error
 	if pretty {
@@ -60,9 +63,6 @@ func printManifest(g *globals, data []byte, pretty bool) error {
 	} else {
 		err = json.Compact(&out, data)
 	}
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintln(g.stdout, out.String())
-	return err
+	out.WriteByte('\n')
+	return out.Bytes(), err
 }

@@ -257,7 +257,12 @@ func runImageCatManifest(g *globals, arg string, pretty bool) error {
 	if err != nil {
 		return err
 	}
-	return printManifest(g, data, pretty)
+	text, err := formatManifest(data, pretty)
+	if err != nil {
+		return errs.Newf(errs.Corrupt, "image %s: manifest: %w", rec.ID, err)
+	}
+	_, err = g.stdout.Write(text)
+	return err
 }
 
 func newImageRm(g *globals) *cobra.Command {

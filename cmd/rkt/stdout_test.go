@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rkt-pods/rkt/pkg/poddir"
+	"github.com/rkt-pods/rkt/stage0/pod"
 	"github.com/rkt-pods/rkt/stage0/store"
 )
 
@@ -36,15 +38,19 @@ func runTo(t *testing.T, ctx context.Context, stdout string, args ...string) (co
 // TestLostOutput: a command whose result can't be written does not end well.
 func TestLostOutput(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
-	if _, err := store.Open(data); err != nil {
+	st, err := store.Open(data)
+	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { os.RemoveAll(filepath.Dir(poddir.RunDir(st.ID(), "x"))) })
+	uuid := endedPod(t, pod.Pods{Data: st.Data(), StoreID: st.ID()}).UUID()
 	for _, line := range []string{
+		"status " + uuid, "cat-manifest " + uuid, // before gc
 		"help", "help run", "run --help", "--help", "version", "list", "list --format=json", "config", "completion bash",
 		"gc --format=json", "gc --dry-run --format=json", "image list", "image list --format=json",
 	} {
 		args := append([]string{"--dir=" + data}, strings.Fields(line)...)
-		if code, stderr := runTo(t, t.Context(), "/dev/full", args...); code != codeError || strings.Count(stderr, "write to stdout: no space left on device") != 1 {
+		if code, stderr := runTo(t, t.Context(), "/dev/full", args...); code != codeError || strings.Count(stderr, "write to stdout: no space left on device") != 1 || strings.Contains(stderr, "hint") {
 			t.Errorf("%s: %d, %s", line, code, stderr)
 		}
 		if code, stderr := runTo(t, t.Context(), filepath.Join(t.TempDir(), "out"), args...); code != codeOK || stderr != "" {
