@@ -42,7 +42,7 @@ func (p *Pod) prepare(app plan.App, rootfs string) (launch.App, error) {
 	if err := p.seedFrom(app.Name, r); err != nil {
 		return la, err
 	}
-	m := &mounter{pod: p, root: r, app: &la, makeIn: map[uint64]bool{r.mnt: true}, taken: map[string]string{}}
+	m := &mounter{pod: p, root: r, app: &la, makeIn: map[uint64]bool{r.mnt: true}, taken: map[string]string{}, made: map[uint64]string{}}
 	if err := m.mountAll(app.Mounts); err != nil {
 		return la, err
 	}
@@ -81,6 +81,14 @@ type mounter struct {
 	app    *launch.App
 	makeIn map[uint64]bool   // mounts in which missing targets may be made
 	taken  map[string]string // resolved target → volume
+	made   map[uint64]string // mount → volume
+	placed []placed
+}
+
+// placed is a mount that was made, as the app is to find it.
+type placed struct {
+	plan.Mount
+	id uint64
 }
 
 // mountAll goes parents first, so that a target inside another volume is
@@ -102,6 +110,9 @@ func (m *mounter) mountAll(list []plan.Mount) error {
 		if err := m.volume(v, entry, list); err != nil {
 			return errs.WithClass(errs.ClassOf(err), fmt.Errorf("volume %s at %s: %w", entry.Volume, entry.Target, err))
 		}
+	}
+	if err := m.checkReached(); err != nil {
+		return err
 	}
 	slices.SortStableFunc(m.app.Mounts, func(a, b plan.Mount) int {
 		return slices.Compare(strings.Split(a.Target, "/"), strings.Split(b.Target, "/"))
@@ -146,10 +157,41 @@ func (m *mounter) volume(v *volume, entry plan.Mount, list []plan.Mount) error {
 		return nil
 	}
 	id, err := v.mountAt(target, entry)
-	if err == nil && v.Source == "" && !entry.ReadOnly {
+	if err != nil {
+		return err
+	}
+	if v.Source == "" && !entry.ReadOnly {
 		m.makeIn[id] = true
 	}
-	return err
+	m.made[id] = entry.Volume
+	m.placed = append(m.placed, placed{entry, id})
+	return nil
+}
+
+// checkReached looks for each volume once all are mounted: a symlink inside
+// one may have led a second to where a third was mounted over it.
+func (m *mounter) checkReached() error {
+	for _, p := range m.placed {
+		fd, err := m.root.open(p.Target, unix.O_PATH)
+		var at uint64
+		if err == nil {
+			at, err = mountID(fd)
+			_ = unix.Close(fd)
+		}
+		if err == nil && at == p.id {
+			continue
+		}
+		why := "something else is found there"
+		switch {
+		case err != nil:
+			why = err.Error()
+		case m.made[at] != "":
+			why = "volume " + m.made[at] + " is found there"
+		}
+		return errs.WithHint(errs.Newf(errs.Unsupported, "volume %s at %s: hidden by another volume: %s", p.Volume, p.Target, why),
+			"a symlink leads to where another volume is mounted; mount at paths without symlinks")
+	}
+	return nil
 }
 
 // leave has the launcher mount the volume.

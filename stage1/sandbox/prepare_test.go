@@ -79,6 +79,35 @@ func TestHostVolumes(t *testing.T) {
 	}
 }
 
+// TestVolumeHiddenThroughASymlink: a volume that a symlink inside another led
+// to where a third is mounted over it is not lost without a word.
+func TestVolumeHiddenThroughASymlink(t *testing.T) {
+	pod := func(f *fixture) plan.Pod {
+		return plan.Pod{Volumes: []plan.Volume{
+			{Name: "links", Source: f.layer("link -> /z/sub"), Recursive: true}, {Name: "lost", Source: f.layer("lost=1"), Recursive: true},
+			{Name: "over", Source: f.layer("sub/", "over=1"), Recursive: true},
+		}}
+	}
+	for _, c := range []struct {
+		over string
+		want string
+	}{{"/z", "volume lost at /a/link: hidden by another volume: volume over is found there"}, {"/y", ""}} {
+		f := newFixture(t)
+		la, err := f.prepare(pod(f), plan.App{Mounts: []plan.Mount{
+			bind("links", "/a", false), bind("lost", "/a/link", false), bind("over", c.over, false),
+		}}, f.layer("a/", "z/sub/", "y/"))
+		switch {
+		case c.want == "":
+			f.must(err)
+			if got := read(t, la.RootFS, "z/sub/lost"); got != "1" {
+				t.Errorf("the volume shows %q", got)
+			}
+		case !errs.Is(err, errs.Unsupported) || !strings.Contains(err.Error(), c.want) || len(errs.Hints(err)) != 1:
+			t.Errorf("got %v (%s)", err, errs.ClassOf(err))
+		}
+	}
+}
+
 func TestVolumeErrors(t *testing.T) {
 	src := t.TempDir()
 	for name, c := range map[string]struct {
