@@ -226,8 +226,14 @@ func umoci(t *testing.T, layout, tag string) map[string]string {
 
 func compare(t *testing.T, got, want map[string]string) {
 	t.Helper()
+	got, want = maps.Clone(got), maps.Clone(want)
 	delete(got, ".") // the pod's own folder
 	delete(want, ".")
+	compareAll(t, got, want)
+}
+
+func compareAll(t *testing.T, got, want map[string]string) {
+	t.Helper()
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		if got[name] != want[name] {
 			t.Errorf("%q\n got %s\nwant %s", name, got[name], want[name])
@@ -331,6 +337,54 @@ func TestSameTreeAsUmoci(t *testing.T) {
 			want := umoci(t, dir, "1.0")
 			compare(t, merged(t, st, rec.Layers), maps.Clone(want))
 			compare(t, rendered(t, st, rec), want)
+			undamaged(t, st, rec)
+		})
+	}
+}
+
+// TestSameRootAsUmoci has images whose root folder has an entry: what it looks
+// like is compared too.
+func TestSameRootAsUmoci(t *testing.T) {
+	needRoot(t)
+	root := at(images.Dir("./", 0o751).Owned(3, 4).XAttr("user.note", "root"), 500)
+	plain := at(images.Dir("./", 0o755), 600)
+	base := []images.Entry{root, at(images.Dir("etc", 0o711), 1000), at(images.File("etc/f", 0o640, "f"), 1100)}
+	gone := images.File(".wh..wh..opq", 0o600, "")
+	file := func(name string) images.Entry { return at(images.File(name, 0o644, name), 20000) }
+	links := []images.Entry{at(images.Dir("usr", 0o701), 9), at(images.Symlink("bin", "usr"), 10)}
+	for name, layers := range map[string][][]images.Entry{
+		"opaque":                           {base, {gone, file("new")}},
+		"opaque, last":                     {base, {file("new"), gone}, {file("newer")}},
+		"opaque and nothing else":          {base, {gone}},
+		"opaque, with an entry":            {base, {at(images.Dir("./", 0o700), 7), gone, file("new")}, {file("newer")}},
+		"opaque, default looks":            {{plain, file("old")}, {gone, file("new")}},
+		"opaque twice":                     {base, {gone, file("a")}, {file("b")}, {gone, file("c")}, {file("d")}},
+		"opaque, a folder made again":      {base, {gone, file("etc/g")}, {file("etc/h")}},
+		"opaque, layer twice":              {base, {gone, file("new")}, {file("b")}, {gone, file("new")}},
+		"opaque, layer twice around":       {{file("a")}, base, {gone, file("new")}, {file("a")}},
+		"opaque, below a symlink":          {base, {gone, file("new")}, links, {file("bin/tool")}},
+		"opaque above a symlink":           {append([]images.Entry{root}, links...), {gone, file("bin/tool")}, {file("bin/next")}},
+		"entry in the root":                {base, {file("new")}},
+		"entry in the root, default looks": {{plain, at(images.Dir("etc", 0o755), 5)}, {file("new")}, {file("etc/f")}},
+		"root between":                     {base, {plain, file("new")}, {file("newer")}},
+		"default looks, below a symlink":   {append([]images.Entry{plain}, links...), {file("bin/tool"), file("new")}},
+		"whiteout in the root":             {base, {images.Whiteout("etc")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var tars [][]byte
+			for _, l := range layers {
+				tars = append(tars, must(images.Tar(l)))
+			}
+			dir := t.TempDir()
+			if err := must(images.OCI(images.Image{Name: "1.0", Layers: tars})).WriteDir(dir); err != nil {
+				t.Fatal(err)
+			}
+			st := newStore(t)
+			rec := importFile(t, st, dir)
+			want, got, folder := umoci(t, dir, "1.0"), merged(t, st, rec.Layers), rendered(t, st, rec)
+			untime(want, got, folder)
+			compareAll(t, folder, want)
+			compare(t, got, want)
 			undamaged(t, st, rec)
 		})
 	}

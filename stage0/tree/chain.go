@@ -168,8 +168,8 @@ type Layers struct {
 	Depends []string
 }
 
-// Finish drops doublets, makes the fix-up layer if the chain needs one, and
-// returns the result.
+// Finish makes the fix-up layer if the chain needs one, drops what is not to be
+// mounted, and returns the result.
 func (c *Chain) Finish(ctx context.Context) (Layers, error) {
 	missing, err := c.need(ctx)
 	if err != nil {
@@ -178,13 +178,16 @@ func (c *Chain) Finish(ctx context.Context) (Layers, error) {
 	if len(missing) > 0 {
 		return Layers{}, errs.Newf(errs.Unavailable, "layer %s: was removed meanwhile", missing[0])
 	}
-	if err := c.dropHidden(); err != nil {
-		return Layers{}, err
-	}
 	if err := c.fixup(ctx); err != nil {
 		return Layers{}, fmt.Errorf("fix-up layer: %w", err)
 	}
-	c.keys = Topmost(c.keys)
+	c.keys, err = Stack(c.keys, func(key string) (string, layer.Meta, error) {
+		p, err := c.locate(key)
+		return p.dir, p.meta, err
+	})
+	if err != nil {
+		return Layers{}, err
+	}
 	out := Layers{Keys: c.keys, New: map[string]string{}, Depends: c.depends}
 	for _, key := range c.keys {
 		p, err := c.locate(key)
@@ -206,36 +209,44 @@ func (c *Chain) Finish(ctx context.Context) (Layers, error) {
 	return out, nil
 }
 
-// dropHidden leaves out the layers below the last one whose root is opaque:
-// overlayfs always merges the roots of its layers, whatever they are marked as.
-func (c *Chain) dropHidden() error {
-	for i, key := range slices.Backward(c.keys) {
-		p, err := c.locate(key)
+// Stack returns those layers of a chain that are mounted: none below the last
+// one whose root is opaque, since overlayfs always merges the roots of its layers,
+// whatever they are marked as, and of each key only the last, since it refuses a
+// layer that comes twice (ELOOP), and the upper one decides.
+func Stack(chain []string, locate Locate) ([]string, error) {
+	var layers []placed
+	for _, key := range chain {
+		dir, meta, err := locate(key)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		opaque, err := isOpaque(filepath.Join(p.dir, "fs"))
-		if err != nil {
-			return fmt.Errorf("layer %s: %w", key, err)
-		}
-		if opaque {
-			c.keys = c.keys[i:]
-			return nil
+		layers = append(layers, placed{dir, meta})
+	}
+	lowest, err := lowestSeen(layers)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for i := lowest; i < len(chain); i++ {
+		if !slices.Contains(chain[i+1:], chain[i]) {
+			out = append(out, chain[i])
 		}
 	}
-	return nil
+	return out, nil
 }
 
-// Topmost drops all but the last of each key: overlayfs refuses a layer that
-// comes twice (ELOOP), and the upper one decides.
-func Topmost(keys []string) []string {
-	var out []string
-	for i, key := range keys {
-		if !slices.Contains(keys[i+1:], key) {
-			out = append(out, key)
+// lowestSeen is the index of the last layer whose root is opaque, or 0.
+func lowestSeen(chain []placed) (int, error) {
+	for i, p := range slices.Backward(chain) {
+		opaque, err := isOpaque(filepath.Join(p.dir, "fs"))
+		if err != nil {
+			return 0, fmt.Errorf("layer %s: %w", p.meta.Key, err)
+		}
+		if opaque {
+			return i, nil
 		}
 	}
-	return out
+	return 0, nil
 }
 
 func (p placed) open() (*root, error) { return openRoot(filepath.Join(p.dir, "fs")) }

@@ -148,7 +148,7 @@ func getXattr(p, name string) ([]byte, error) {
 }
 
 // sameMetadata says whether two folders look the same but for their content.
-func sameMetadata(a *root, nameA string, b *root, nameB string, withTime bool) (bool, error) {
+func sameMetadata(a *root, nameA string, b *root, nameB string) (bool, error) {
 	sa, err := a.stat(nameA)
 	if err != nil {
 		return false, err
@@ -157,7 +157,7 @@ func sameMetadata(a *root, nameA string, b *root, nameB string, withTime bool) (
 	if err != nil {
 		return false, err
 	}
-	if sa.Uid != sb.Uid || sa.Gid != sb.Gid || sa.Mode != sb.Mode || withTime && sa.Mtim != sb.Mtim {
+	if sa.Uid != sb.Uid || sa.Gid != sb.Gid || sa.Mode != sb.Mode || sa.Mtim != sb.Mtim {
 		return false, nil
 	}
 	xa, err := visibleXattrs(procPath(a, nameA) + "/.")

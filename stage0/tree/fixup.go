@@ -62,8 +62,13 @@ func (c *Chain) fixup(ctx context.Context) error {
 }
 
 // newView opens a chain as it was given, with all places of a layer that comes
-// twice: what is between may need the lower one.
+// twice, since what is between may need the lower one, and with the layers below
+// an opaque root, which keeps their looks.
 func newView(chain []placed) (*view, error) {
+	lowest, err := lowestSeen(chain)
+	if err != nil {
+		return nil, err
+	}
 	v := &view{}
 	for i, p := range chain {
 		r, err := p.open()
@@ -73,7 +78,7 @@ func newView(chain []placed) (*view, error) {
 		}
 		again := slices.ContainsFunc(chain[i+1:], func(q placed) bool { return q.meta.Key == p.meta.Key })
 		v.layers = append(v.layers, viewLayer{
-			root: r, implicit: p.meta.Implicit, whited: p.meta.Whiteouts, links: p.meta.HardLinks, unmounted: again,
+			root: r, implicit: p.meta.Implicit, whited: p.meta.Whiteouts, links: p.meta.HardLinks, unmounted: again || i < lowest,
 			oci: strings.HasPrefix(p.meta.Key, string(layer.OCI)+"-"),
 		})
 	}
@@ -150,7 +155,7 @@ func (v *view) planDir(p *plan, name string) error {
 	if err != nil || top == def {
 		return err
 	}
-	same, err := sameMetadata(v.layers[top].root, name, v.layers[def].root, name, name != ".")
+	same, err := sameMetadata(v.layers[top].root, name, v.layers[def].root, name)
 	if err != nil || same {
 		return err
 	}

@@ -248,6 +248,13 @@ func (m *replayed) mkdirs(name string, i int, like string) *inode {
 // remove takes away what the layer's folder dir, which is pos in the image, says
 // is gone. It comes before add, since whiteouts act on lower layers only.
 func (m *replayed) remove(l *viewLayer, dir, pos string) error {
+	if dir == "." {
+		if opaque, err := l.opaque("."); err != nil {
+			return err
+		} else if opaque {
+			m.root.children = map[string]*inode{}
+		}
+	}
 	return l.each(dir, func(base, name string, st unix.Stat_t) error {
 		if isWhiteout(st) {
 			if n := m.get(pos); n != nil {
@@ -408,7 +415,7 @@ func (d *difference) sameFolder(name string, want, have *inode) (bool, error) {
 	if want.layer == have.layer && want.name == have.name {
 		return true, nil
 	}
-	return sameMetadata(d.layers[want.layer].root, want.name, d.layers[have.layer].root, have.name, name != ".")
+	return sameMetadata(d.layers[want.layer].root, want.name, d.layers[have.layer].root, have.name)
 }
 
 // finish adds the files with all their names, which stay one file, and the

@@ -23,8 +23,9 @@ type viewLayer struct {
 	whited   []layer.Path
 	links    []layer.HardLink
 	oci      bool // whose entries follow symlinks of lower layers
-	// unmounted is the lower place of a layer that comes twice. It counts for
-	// what the image is, and not for what overlayfs shows before the fix-up.
+	// unmounted is the lower place of a layer that comes twice, or a layer below an
+	// opaque root. It counts for what the image is, and not for what overlayfs shows
+	// before the fix-up.
 	unmounted bool
 }
 

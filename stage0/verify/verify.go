@@ -102,6 +102,10 @@ func (c *check) record(format string, args ...any) {
 // damaged says whether the error is about the store's content.
 func damaged(err error) bool { return errs.Is(err, errs.NotFound) || errs.Is(err, errs.Corrupt) }
 
+// said tells an error about a damaged layer: nothing more can be said of that, and
+// it was named.
+func (c *check) said(err error) bool { return damaged(err) || err != nil && len(c.found) > 0 }
+
 func (c *check) layer(key string) error {
 	if _, ok := c.done[key]; !ok {
 		list, err := c.look(key)
@@ -163,7 +167,14 @@ func (c *check) chain() error {
 	given := keys
 	if c.rec.Kind == image.OCI {
 		given = c.rec.Own
-		if !slices.Equal(keys, tree.Topmost(given)) {
+		stack, err := tree.Stack(given, c.locate)
+		if c.said(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if !slices.Equal(keys, stack) {
 			c.record("layers: are not those of the config")
 			return nil
 		}
@@ -179,19 +190,29 @@ func (c *check) chain() error {
 		if c.rec.Kind == image.ACI {
 			given = meta.Chain
 		}
-		if fixup != layer.FixupKey(given) || !slices.Equal(keys, tree.Topmost(given)) {
-			c.record("layers: fix-up layer %s is of another chain", fixup)
-		}
-		return nil
+		return c.fixup(fixup, given, keys)
 	}
 	need, err := tree.NeedsFixup(given, c.locate)
-	if damaged(err) || err != nil && len(c.found) > 0 {
-		return nil // of a damaged layer nothing can be said, and it was named
+	if c.said(err) {
+		return nil
 	}
 	if err == nil && need {
 		c.record("layers: the fix-up layer is missing")
 	}
 	return err
+}
+
+// fixup checks that the fix-up layer is that of the chain given, of which keys
+// are mounted.
+func (c *check) fixup(fixup string, given, keys []string) error {
+	stack, err := tree.Stack(given, c.locate)
+	if err != nil && !c.said(err) {
+		return err
+	}
+	if fixup != layer.FixupKey(given) || err == nil && !slices.Equal(keys, stack) {
+		c.record("layers: fix-up layer %s is of another chain", fixup)
+	}
+	return nil
 }
 
 func isKind(key string, kind layer.Kind) bool {
