@@ -97,10 +97,6 @@ func runStatus(ctx context.Context, g *globals, o statusOptions, args []string) 
 	if err != nil {
 		return err
 	}
-	if f.Folder == poddir.Garbage {
-		// Half of what it was is gone, and who knows which half.
-		return g.printStatus(view{uuid: f.UUID, state: f.State, created: f.CreatedAt}, o)
-	}
 	return g.printStatus(viewOf(f), o)
 }
 
@@ -201,7 +197,8 @@ func statusText(w io.Writer, v view) error {
 	if v.pid != 0 {
 		line("pid", v.pid)
 	}
-	line("exited", v.state.Over() && v.state.HasRun())
+	// In the garbage the records tell whether it has run.
+	line("exited", v.state.Over() && (v.state.HasRun() || v.exit != nil))
 	if e := v.exit; e != nil {
 		line("exit", e.Code)
 		line("exit-cause", e.Cause)

@@ -75,8 +75,15 @@ func facts(pod Pod) (Facts, error) {
 	if pod.State == Exiting {
 		f.Reason = "the supervisor is gone, processes of the pod are still ending"
 	}
+	if pod.Folder == poddir.Garbage {
+		f.Reason = "being removed"
+	}
 	data, err := atomicfile.ReadFile(pod.Dir.Manifest())
 	if errors.Is(err, fs.ErrNotExist) {
+		if pod.Folder == poddir.Garbage {
+			f.Exit, err = readExit(pod) // it may be there without the manifest
+			return f, err
+		}
 		return f, nil
 	}
 	if err != nil {

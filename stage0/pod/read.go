@@ -44,14 +44,18 @@ func (p Pods) settled(pod Pod, read func(Pod) error) (Pod, error) {
 	return pod, errs.Newf(errs.Busy, "keeps moving")
 }
 
-// ReadKept is Read for what is of no use when it is not whole: a pod that is
-// being removed counts as removed.
+// ReadKept is Read for what is of no use when it is not whole. A pod that is
+// being removed is read as long as its manifest is there, which goes first; the
+// error then wraps fs.ErrNotExist.
 func (p Pods) ReadKept(pod Pod, read func(Pod) error) error {
 	return p.Read(pod, func(now Pod) error {
-		if now.Folder == poddir.Garbage {
-			return Removed(now.UUID, "read")
+		err := read(now)
+		// A pod that was never prepared has no manifest, and nothing to read.
+		if now.Folder == poddir.Garbage && !exists(now.Dir.Manifest()) && exists(string(now.Dir)) {
+			gone := goneError{errs.Newf(errs.NotFound, "pod %s: is being removed", now.UUID)}
+			return errs.WithHint(gone, "\"rkt status %s\" shows what is left of it", now.UUID)
 		}
-		return read(now)
+		return err
 	})
 }
 
