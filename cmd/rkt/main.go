@@ -26,7 +26,7 @@ func main() {
 
 // run is the whole program but for the process around it.
 func run(ctx context.Context, args []string, stdin, stdout, stderr *os.File) int {
-	g := &globals{stdin: stdin, stdout: &checkedFile{f: stdout, closed: closedAtStart(stdout)}, stderr: stderr}
+	g := &globals{stdin: stdin, stdout: &checkedFile{f: stdout}, stderr: stderr}
 	root := newRoot(g)
 	root.SetOut(g.stdout)
 	root.SetErr(stderr)
