@@ -294,6 +294,9 @@ func (u *unpacker) hardLink(name string, h *tar.Header) error {
 	}
 	switch {
 	case errors.Is(err, unix.ENOENT):
+		if u.removed(target) {
+			return errRemoved(h)
+		}
 		return u.linkBelow(pfd, base, target)
 	case err != nil:
 		return fmt.Errorf("link to %q: %w", h.Linkname, err)
@@ -307,7 +310,7 @@ func (u *unpacker) hardLink(name string, h *tar.Header) error {
 		}
 		return errs.Newf(errs.Denied, "link to %q, which is a folder", h.Linkname)
 	case isWhiteout(st):
-		return errs.Newf(errs.Denied, "link to %q, which the layer removes", h.Linkname)
+		return errRemoved(h)
 	}
 	if old, err := lstat(pfd, base); err == nil {
 		if old.Ino == st.Ino {
@@ -325,6 +328,24 @@ func (u *unpacker) hardLink(name string, h *tar.Header) error {
 		return err
 	}
 	return unix.Linkat(tfd, tbase, pfd, base, 0)
+}
+
+func errRemoved(h *tar.Header) error {
+	return errs.Newf(errs.Denied, "link to %q, which the layer removes", h.Linkname)
+}
+
+// removed says whether a folder of this layer hides what lower ones have at the
+// name, and no link of this layer is there.
+func (u *unpacker) removed(name string) bool {
+	noted := func(l layer.HardLink) bool { return string(l.Path) == name }
+	if slices.ContainsFunc(u.meta.HardLinks, noted) {
+		return false
+	}
+	for dir := path.Dir(name); ; dir = path.Dir(dir) {
+		if u.opaque[dir] || dir == "." {
+			return u.opaque[dir]
+		}
+	}
 }
 
 func (u *unpacker) linkBelow(pfd int, base, target string) error {

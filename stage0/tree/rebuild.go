@@ -180,8 +180,8 @@ func (u *unpacker) finishTree(got digest.Digest) error {
 		return err
 	}
 	u.meta.HardLinks = slices.DeleteFunc(u.meta.HardLinks, func(l layer.HardLink) bool {
-		_, err := u.root.stat(string(l.Path))
-		return err == nil // a later entry of the name counts
+		st, err := u.root.stat(string(l.Path))
+		return err == nil && !isWhiteout(st) // a later entry of the name counts
 	})
 	return nil
 }

@@ -79,7 +79,7 @@ func (v *view) isLink(i int, name string) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		if f == absent && v.layers[j].linked(name) {
+		if (f == absent || f == hidden) && v.layers[j].linked(name) {
 			return true, nil
 		}
 		if f == other {
@@ -98,6 +98,7 @@ func (v *view) replay() (*plan, error) {
 	want, have := &replayed{newFolder(0, ".")}, newFolder(0, ".")
 	for i := range v.layers {
 		l := &v.layers[i]
+		below := want.targets(l)
 		if err := want.remove(l, ".", "."); err != nil {
 			return nil, err
 		}
@@ -107,7 +108,7 @@ func (v *view) replay() (*plan, error) {
 		if l.folder(".") == folderE {
 			want.root.layer = i
 		}
-		if err := want.hardLinks(l, i); err != nil {
+		if err := want.hardLinks(l, i, below); err != nil {
 			return nil, err
 		}
 		if l.unmounted {
@@ -319,9 +320,22 @@ func (m *replayed) add(l *viewLayer, i int, dir, pos string) error {
 	})
 }
 
-// hardLinks makes the links whose target the layer lacks.
-func (m *replayed) hardLinks(l *viewLayer, i int) error {
-	for _, h := range l.links {
+// targets are the files that the layer's hard links mean in those below it.
+func (m *replayed) targets(l *viewLayer) []*inode {
+	out := make([]*inode, len(l.links))
+	for i, h := range l.links {
+		// The layer may remove symlinks in a circle: that is told later, if not.
+		if name, err := m.beside(string(h.Target)); err == nil {
+			out[i] = m.get(name)
+		}
+	}
+	return out
+}
+
+// hardLinks makes the links whose target the layer lacked when they came. A
+// target that it removed or replaced afterwards is that of the layers below.
+func (m *replayed) hardLinks(l *viewLayer, i int, below []*inode) error {
+	for k, h := range l.links {
 		name, err := m.beside(string(h.Path))
 		if err != nil {
 			return err
@@ -333,7 +347,14 @@ func (m *replayed) hardLinks(l *viewLayer, i int) error {
 		if name == target {
 			continue
 		}
+		f, _, err := l.look(string(h.Target))
+		if err != nil {
+			return err
+		}
 		n := m.get(target)
+		if n == nil || n.isDir || f == other {
+			n = below[k]
+		}
 		if n == nil || n.isDir {
 			n = &inode{layer: -1, broken: noTarget(h)}
 		}

@@ -317,6 +317,21 @@ func TestMissingLinkTargetIsNoted(t *testing.T) {
 	}
 }
 
+// TestLinkToWhatTheLayerRemoved: of a whiteout and a link, what comes first counts.
+func TestLinkToWhatTheLayerRemoved(t *testing.T) {
+	needRoot(t)
+	link := images.Link("g", "d/f")
+	for _, gone := range []images.Entry{images.Whiteout("d/f"), images.Opaque("d"), images.File(".wh..wh..opq", 0o600, "")} {
+		if _, _, err := unpackTar(t, layerTar(gone, link)); !errs.Is(err, errs.Denied) || !strings.Contains(err.Error(), `link to "d/f", which the layer removes`) {
+			t.Errorf("%s, then the link: %v", gone.Name, err)
+		}
+		_, meta := unpackOK(t, link, gone)
+		if want := []layer.HardLink{{Path: "g", Target: "d/f"}}; !slices.Equal(meta.HardLinks, want) {
+			t.Errorf("the link, then %s: %v", gone.Name, meta.HardLinks)
+		}
+	}
+}
+
 func TestWrongDigest(t *testing.T) {
 	needRoot(t)
 	data := layerTar(images.File("a", 0o644, "x"))

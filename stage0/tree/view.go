@@ -182,10 +182,9 @@ func (l *viewLayer) linked(name string) bool {
 
 // file returns the topmost layer below i that has the file, following hard
 // links that are notes only. It is -1 if there is none to be seen from there.
+// What layer i itself says of the name came after the link: a whiteout acts on
+// lower layers only, and another file leaves the first to the link.
 func (v *view) file(i int, name string) (int, string, error) {
-	if _, cut, err := v.layers[i].look(name); err != nil || cut {
-		return -1, name, err
-	}
 	for j := i - 1; j >= 0; j-- {
 		f, cut, err := v.layers[j].look(name)
 		if err != nil {
@@ -195,7 +194,7 @@ func (v *view) file(i int, name string) (int, string, error) {
 			return j, name, nil
 		}
 		for _, l := range v.layers[j].links {
-			if f == absent && string(l.Path) == name {
+			if (f == absent || f == hidden) && string(l.Path) == name {
 				return v.file(j, string(l.Target))
 			}
 		}
