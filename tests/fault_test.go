@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt-pods/rkt/pkg/testkit"
 	"github.com/rkt-pods/rkt/tests/hostcheck"
 )
 
@@ -130,7 +131,7 @@ func buildFaulty(t *testing.T) string {
 	if err := os.Link(filepath.Join(bin, "podinit"), filepath.Join(dir, "podinit")); err != nil {
 		data, err := os.ReadFile(filepath.Join(bin, "podinit"))
 		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, "podinit"), data, 0o755)
+			err = testkit.WriteProgram(filepath.Join(dir, "podinit"), data)
 		}
 		if err != nil {
 			t.Fatal(err)

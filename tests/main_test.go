@@ -15,6 +15,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/rkt-pods/rkt/pkg/testkit"
 	"github.com/rkt-pods/rkt/tests/hostcheck"
 )
 
@@ -220,7 +221,7 @@ func TestScripts(t *testing.T) {
 			if err := os.MkdirAll(filepath.Join(env.WorkDir, ".bin"), 0o755); err != nil {
 				return err
 			}
-			if err := os.WriteFile(filepath.Join(env.WorkDir, ".bin", "rkt"), []byte(wrapper), 0o755); err != nil {
+			if err := testkit.WriteProgram(filepath.Join(env.WorkDir, ".bin", "rkt"), []byte(wrapper)); err != nil {
 				return err
 			}
 			env.Setenv("PATH", filepath.Join(env.WorkDir, ".bin")+":"+os.Getenv("PATH"))

@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+
+	"github.com/rkt-pods/rkt/pkg/testkit"
 )
 
 func TestIdentity(t *testing.T) {
@@ -42,9 +44,7 @@ func TestKillAndZombie(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(name, data, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Program(t, name, data)
 	cmd := exec.Command(name, "1000")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

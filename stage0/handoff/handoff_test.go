@@ -13,15 +13,14 @@ import (
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/pkg/proc"
+	"github.com/rkt-pods/rkt/pkg/testkit"
 	"github.com/rkt-pods/rkt/stage0/pod"
 )
 
 func script(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "stage1")
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Program(t, path, []byte("#!/bin/sh\n"+text+"\n"))
 	return path
 }
 

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/testkit"
 	"github.com/rkt-pods/rkt/stage1/launch"
 )
 
@@ -166,7 +167,7 @@ func TestExecErrors(t *testing.T) {
 	if _, err := p.exec("web-9", launch.Exec{Argv: []string{"true"}}); !errs.Is(err, errs.NotFound) {
 		t.Errorf("no such execution: %v", err)
 	}
-	p.must(os.WriteFile(filepath.Join(p.rootfs, "bin/garbage"), []byte("\x00\x01garbage"), 0o755))
+	testkit.Program(t, filepath.Join(p.rootfs, "bin/garbage"), []byte("\x00\x01garbage"))
 	app := p.app("/bin/sh", "-c", "echo up; exec sleep 1000")
 	main := p.start(app)
 	for name, code := range map[string]int{"nosuch": 127, "/bin/garbage": 126} {

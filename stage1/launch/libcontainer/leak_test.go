@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rkt-pods/rkt/pkg/testkit"
 	"github.com/rkt-pods/rkt/stage1/launch"
 )
 
@@ -15,7 +16,7 @@ import (
 // as long as it lives, after starts that went well and starts that did not.
 func TestLeaks(t *testing.T) {
 	p := newPod(t)
-	p.must(os.WriteFile(filepath.Join(p.rootfs, "bin/garbage"), []byte("\x00\x01garbage"), 0o755))
+	testkit.Program(t, filepath.Join(p.rootfs, "bin/garbage"), []byte("\x00\x01garbage"))
 	main := p.start(p.app("/bin/sh", "-c", "echo up; exec sleep 1000"))
 	defer p.end(main)
 	id := "web-1"

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt-pods/rkt/pkg/cgroup"
+	"github.com/rkt-pods/rkt/pkg/testkit"
 	"github.com/rkt-pods/rkt/stage1/launch"
 	"github.com/rkt-pods/rkt/stage1/plan"
 )
@@ -163,13 +164,9 @@ func (p *pod) makeRootFS() {
 		p.must(os.MkdirAll(filepath.Join(p.rootfs, dir), 0o755))
 	}
 	p.must(os.Chmod(filepath.Join(p.rootfs, "tmp"), 0o1777))
-	src, err := os.Open(busybox)
+	data, err := os.ReadFile(busybox)
 	p.must(err)
-	defer src.Close()
-	dst, err := os.OpenFile(filepath.Join(p.rootfs, "bin/busybox"), os.O_CREATE|os.O_WRONLY, 0o755)
-	p.must(err)
-	_, err = io.Copy(dst, src)
-	p.must(errors.Join(err, dst.Close()))
+	testkit.Program(p.t, filepath.Join(p.rootfs, "bin/busybox"), data)
 	out, err := exec.Command(busybox, "--list").Output()
 	p.must(err)
 	for _, applet := range strings.Fields(string(out)) {
