@@ -45,8 +45,29 @@ type Kept struct {
 	Index  string   `json:"index,omitempty"` // the file index.json, if it lists this image only
 }
 
-// Trust says why the image was accepted.
+// Method is how an image came to be accepted.
+type Method string
+
+// The methods.
+const (
+	ByOpenPGP Method = "openpgp" // a detached OpenPGP signature of the published file
+	ByCosign  Method = "cosign"  // a signature of the manifest by a plain public key
+	ByDigest  Method = "digest"  // the reference pins the content, and the policy is content with that
+	ByPolicy  Method = "policy"  // the policy demands nothing of the name
+	ByOption  Method = "option"  // --insecure-options=image
+)
+
+// Trust says why the image was accepted, and who vouched for it.
 type Trust struct {
-	Verified bool   `json:"verified"`
-	By       string `json:"by"` // "key <fingerprint>", or the option that skipped the check
+	Verified bool       `json:"verified"`
+	By       string     `json:"by"` // in words: "key <fingerprint>", or what it was that skipped the check
+	Method   Method     `json:"method,omitempty"`
+	Key      string     `json:"key,omitempty"`      // fingerprint, of an OpenPGP key or of a PEM file's public key
+	Signer   string     `json:"signer,omitempty"`   // user id in the key
+	Identity string     `json:"identity,omitempty"` // the name that the signature was accepted for
+	Prefix   string     `json:"prefix,omitempty"`   // that the key is trusted for; "" is a root key's
+	Rule     string     `json:"rule,omitempty"`     // prefix of the policy's rule, if there is one
+	Signed   string     `json:"signed,omitempty"`   // "<alg>-<hex>": cosign: the manifest's; openpgp: the hash that the signature is of
+	SignedAt *time.Time `json:"signedAt,omitempty"` // as the signature says
+	At       *time.Time `json:"at,omitempty"`       // when it was checked
 }

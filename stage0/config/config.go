@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,7 +29,13 @@ type Config struct {
 	Auth       map[string]Auth  // by domain
 	DockerAuth map[string]Basic // by registry
 	Paths      Paths
+	Registries map[string]Registry // by HOST[:PORT]
 	Stage1     Stage1
+	Trust      map[string]Trust // by prefix of names, or AnyName
+}
+
+func empty() Config {
+	return Config{Auth: map[string]Auth{}, DockerAuth: map[string]Basic{}, Registries: map[string]Registry{}, Trust: map[string]Trust{}}
 }
 
 // Auth says how requests to a domain are authorized.
@@ -64,7 +71,9 @@ var kinds = []struct {
 	{"auth", "auth.d", (*place).auth},
 	{"dockerAuth", "auth.d", (*place).dockerAuth},
 	{"paths", "paths.d", (*place).paths},
+	{"registry", "registries.d", (*place).registry},
 	{"stage1", "stage1.d", (*place).stage1},
+	{"trust", "trust.d", (*place).trust},
 }
 
 // place collects what the files of one place say: there no key may be said
@@ -78,19 +87,19 @@ type place struct {
 // skipUnreadable, files that this user may not read are left out: secrets of
 // root are no reason for others not to see the rest.
 func Load(dirs Dirs, skipUnreadable bool) (*Config, error) {
-	return load(dirs, []string{"auth.d", "paths.d", "stage1.d"}, skipUnreadable)
+	return load(dirs, []string{"auth.d", "paths.d", "registries.d", "stage1.d", "trust.d"}, skipUnreadable)
 }
 
 // LoadPaths reads only the kind that says where the data is.
 func LoadPaths(dirs Dirs) (*Config, error) { return load(dirs, []string{"paths.d"}, true) }
 
 func load(dirs Dirs, folders []string, skipUnreadable bool) (*Config, error) {
-	merged := &Config{Auth: map[string]Auth{}, DockerAuth: map[string]Basic{}}
+	merged := empty()
 	for _, dir := range []string{dirs.System, dirs.Local, dirs.User} {
 		if dir == "" {
 			continue
 		}
-		p := &place{Config: Config{Auth: map[string]Auth{}, DockerAuth: map[string]Basic{}}, seen: map[string]bool{}}
+		p := &place{Config: empty(), seen: map[string]bool{}}
 		for _, folder := range folders {
 			if err := p.readFolder(filepath.Join(dir, folder), folder, skipUnreadable); err != nil {
 				return nil, fmt.Errorf("configuration: %w", err)
@@ -98,16 +107,14 @@ func load(dirs Dirs, folders []string, skipUnreadable bool) (*Config, error) {
 		}
 		merged.override(p.Config)
 	}
-	return merged, nil
+	return &merged, nil
 }
 
 func (c *Config) override(by Config) {
-	for k, v := range by.Auth {
-		c.Auth[k] = v
-	}
-	for k, v := range by.DockerAuth {
-		c.DockerAuth[k] = v
-	}
+	maps.Copy(c.Auth, by.Auth)
+	maps.Copy(c.DockerAuth, by.DockerAuth)
+	maps.Copy(c.Registries, by.Registries)
+	maps.Copy(c.Trust, by.Trust)
 	set := func(to *string, v string) {
 		if v != "" {
 			*to = v
@@ -345,17 +352,22 @@ func (c *Config) Entries() []map[string]any {
 	if c.Paths != (Paths{}) {
 		add("paths", map[string]any{"data": c.Paths.Data, "stage1-images": c.Paths.Stage1Images})
 	}
+	for _, name := range sortedKeys(c.Registries) {
+		r := c.Registries[name]
+		add("registry", map[string]any{"registries": []string{name}, "mirrors": append([]string{}, r.Mirrors...), "plainHTTP": r.PlainHTTP})
+	}
 	if c.Stage1 != (Stage1{}) {
 		add("stage1", map[string]any{"name": c.Stage1.Name, "version": c.Stage1.Version, "location": c.Stage1.Location})
+	}
+	for _, prefix := range sortedKeys(c.Trust) {
+		t := c.Trust[prefix]
+		fields := map[string]any{"prefixes": []string{prefix}, "require": t.Require}
+		if len(t.Keys) > 0 {
+			fields["keys"] = t.Keys
+		}
+		add("trust", fields)
 	}
 	return entries
 }
 
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
