@@ -306,7 +306,11 @@ func runImageRm(ctx context.Context, g *globals, args []string) error {
 		fmt.Fprintf(g.stdout, "successfully removed aci for image: %q\n", id)
 	}
 	// What kept the images from being removed is not told twice.
-	if _, err := h.store.Collect(ctx, held); err != nil && !slices.ContainsFunc(all, func(e error) bool { return e.Error() == err.Error() }) {
+	garbage, err := h.store.Collect(ctx, held, store.InterruptedGrace)
+	if len(done) > len(all) {
+		fmt.Fprintf(g.stdout, "%s freed\n", humanSize(garbage.Freed))
+	}
+	if err != nil && !slices.ContainsFunc(all, func(e error) bool { return e.Error() == err.Error() }) {
 		all = append(all, err)
 	}
 	if len(all) > 0 {

@@ -89,7 +89,7 @@ func runImageGC(ctx context.Context, g *globals, o imageGCOptions) error {
 	}
 	out := collectedImages{Images: append([]store.Decision{}, plan...), DryRun: o.dryRun}
 	if !o.dryRun {
-		out.Garbage, err = h.store.Retain(ctx, out.Images, held)
+		out.Garbage, err = h.store.Retain(ctx, out.Images, held, o.Grace)
 	}
 	if perr := g.collectedImages(out, o); perr != nil {
 		return perr

@@ -159,8 +159,9 @@ func (g *globals) resolve(ctx context.Context, h host, arg string, opt fetch.Opt
 	if err != nil {
 		return image.Record{}, err
 	}
-	if err := r.Unsupported(); err != nil {
-		return image.Record{}, err
+	if r.Kind == ref.OCI || r.Kind == ref.URL {
+		return image.Record{}, errs.WithHint(errs.Newf(errs.Unsupported, "image %s: not supported yet: fetching from the network", r.Text),
+			"download the image and give its file name")
 	}
 	if r.Kind != ref.File {
 		rec, err := h.store.Lookup(r.Text)

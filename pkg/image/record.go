@@ -35,6 +35,33 @@ type Record struct {
 	Size       int64       `json:"size"` // bytes of the image's layers, unpacked
 	Depends    []string    `json:"depends,omitempty"`
 	Kept       *Kept       `json:"kept,omitempty"`
+	Sources    []Source    `json:"sources,omitempty"` // where it was fetched from, the newest first
+}
+
+// Source is a place on the network that gave the image, and what is needed to
+// ask there whether it still would.
+type Source struct {
+	Ref       string    `json:"ref"`              // one of the record's names, or the name that was discovered
+	Digest    string    `json:"digest,omitempty"` // of what a registry has under the reference: the manifest, or the index that led to it
+	URL       string    `json:"url,omitempty"`    // of an ACI
+	ETag      string    `json:"etag,omitempty"`
+	MaxAge    int64     `json:"maxAge,omitempty"` // seconds during which nobody need ask
+	FetchedAt time.Time `json:"fetchedAt"`        // or last found to be the same
+}
+
+// Fresh says whether the source's answer still holds without asking.
+func (s Source) Fresh(now time.Time) bool {
+	return now.Before(s.FetchedAt.Add(time.Duration(s.MaxAge) * time.Second))
+}
+
+// Source returns what is known of a place.
+func (r *Record) Source(ref string) (Source, bool) {
+	for _, s := range r.Sources {
+		if s.Ref == ref {
+			return s, true
+		}
+	}
+	return Source{}, false
 }
 
 // Kept is what of an OCI layout is kept as it came, so that its export is the

@@ -22,7 +22,7 @@ type Kind string
 const (
 	ID   Kind = "id"   // an image id or a prefix of one, or an OCI digest
 	File Kind = "file" // a path of the host
-	Name Kind = "name" // a name, version and labels: the store, later discovery
+	Name Kind = "name" // a name, version and labels: the store, else discovery
 	OCI  Kind = "oci"  // docker://…: a registry
 	URL  Kind = "url"  // http(s)://….aci
 )
@@ -33,11 +33,24 @@ type Ref struct {
 	Kind   Kind
 	Text   string // as given
 	ID     string
-	Path   string
-	Name   string // Name and OCI: without version
+	Path   string // of a File; what follows a colon may be a reference in there
+	Form   Form   // of a File: what it has to be
+	Name   string // of a Name, without version; of OCI: registry and repository
 	Labels appc.Labels
 	URL    string
+	Registry
 }
+
+// Form is what the scheme of a reference says that a file or folder is.
+type Form string
+
+// The forms. AnyForm is of a path without a scheme: its content tells.
+const (
+	AnyForm       Form = ""
+	Layout        Form = "oci"
+	OCIArchive    Form = "oci-archive"
+	DockerArchive Form = "docker-archive"
+)
 
 var (
 	imageID   = pattern(`^sha512-[0-9a-f]{2,128}$`)
@@ -78,16 +91,6 @@ func Parse(s string, isFile func(string) bool) (Ref, error) {
 	return parseName(r, s)
 }
 
-// Unsupported returns the error for kinds that need the network, nil for the
-// others.
-func (r Ref) Unsupported() error {
-	if r.Kind != OCI && r.Kind != URL {
-		return nil
-	}
-	return errs.WithHint(errs.Newf(errs.Unsupported, "image %s: not supported yet: fetching from the network", r.Text),
-		"download the image and give its file name")
-}
-
 // String is the argument as it was given.
 func (r Ref) String() string { return r.Text }
 
@@ -108,7 +111,7 @@ func cutScheme(s string) (scheme, rest string, ok bool) {
 	if scheme, rest, ok = strings.Cut(s, "://"); ok && !strings.ContainsAny(scheme, "/:") {
 		return scheme, rest, true
 	}
-	for _, scheme := range []string{"docker", "cimd"} {
+	for _, scheme := range []string{"docker", "cimd", string(Layout), string(OCIArchive), string(DockerArchive)} {
 		if rest, ok := strings.CutPrefix(s, scheme+":"); ok {
 			return scheme, rest, true
 		}
@@ -119,12 +122,13 @@ func cutScheme(s string) (scheme, rest string, ok bool) {
 func parseScheme(r Ref, scheme, rest string) (Ref, error) {
 	switch scheme {
 	case "docker":
-		if rest = strings.TrimLeft(rest, "/"); rest == "" {
-			return r, invalid(r.Text, "no image after the scheme")
+		return parseRegistry(r, strings.TrimLeft(rest, "/"))
+	case string(Layout), string(OCIArchive), string(DockerArchive):
+		if rest == "" {
+			return r, invalid(r.Text, "no path after the scheme")
 		}
-		r.Kind, r.URL = OCI, "docker://"+rest
-		r.Name, r.Labels = split(rest)
-		return r, nil
+		r.Form = Form(scheme)
+		return file(r, rest), nil
 	case "file":
 		u, err := url.Parse(r.Text)
 		if err != nil || u.Host != "" || !path.IsAbs(u.Path) || strings.ContainsRune(u.Path, 0) {

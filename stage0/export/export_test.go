@@ -160,7 +160,7 @@ func TestKeptBlobs(t *testing.T) {
 			t.Errorf("%s: %s should not be there", pack, name)
 		}
 		none := func() (store.Held, error) { return store.Held{}, nil }
-		if g, err := st.Collect(t.Context(), none); err != nil || !g.Empty() && pack == images.None {
+		if g, err := st.Collect(t.Context(), none, 0); err != nil || !g.Empty() && pack == images.None {
 			t.Errorf("collected %v, %v", g, err)
 		}
 		exported(t, st, rec, "")

@@ -24,7 +24,7 @@ func TestConcurrentImports(t *testing.T) {
 				return
 			default:
 			}
-			if _, err := st.Collect(t.Context(), none); err != nil {
+			if _, err := st.Collect(t.Context(), none, 0); err != nil {
 				t.Errorf("collect: %v", err)
 			}
 		}

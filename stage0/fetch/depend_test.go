@@ -142,7 +142,7 @@ func TestWhitelists(t *testing.T) {
 	if err := st.RemoveImage(t.Context(), a.ID, none); err != nil {
 		t.Fatal(err)
 	}
-	collected, err := st.Collect(t.Context(), none)
+	collected, err := st.Collect(t.Context(), none, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestOwnWhitelistKeepsTheWholeTar(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(st.LayerFS("aci-"+rec.ID), "dropped")); err != nil {
 		t.Errorf("the image's own layer: %v", err)
 	}
-	if got, err := st.Collect(t.Context(), none); err != nil || len(got.Layers) > 0 {
+	if got, err := st.Collect(t.Context(), none, 0); err != nil || len(got.Layers) > 0 {
 		t.Errorf("collected %+v, %v", got, err)
 	}
 }

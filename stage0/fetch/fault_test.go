@@ -51,7 +51,7 @@ func importAndRemove(ctx context.Context, data, path string) error {
 	if err != nil {
 		return err
 	}
-	_, err = st.Retain(ctx, plan, none)
+	_, err = st.Retain(ctx, plan, none, 0)
 	return err
 }
 

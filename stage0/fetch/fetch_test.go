@@ -45,7 +45,7 @@ func none() (store.Held, error) { return store.Held{}, nil }
 // checkClean fails if anything of a failed import is left after a collection.
 func checkClean(t testing.TB, st *store.Store) {
 	t.Helper()
-	if _, err := st.Collect(t.Context(), none); err != nil {
+	if _, err := st.Collect(t.Context(), none, 0); err != nil {
 		t.Fatalf("collect: %v", err)
 	}
 	for _, dir := range []string{"tmp", "layers", "images", "names", "blobs/sha256", "blobs/sha512"} {

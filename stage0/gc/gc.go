@@ -154,7 +154,7 @@ func (p *Plan) Forecast() {
 	if p.opts.MarkOnly {
 		return
 	}
-	garbage, err := p.store.Plan(heldWithout(p.pods, p.gone))
+	garbage, err := p.store.Plan(heldWithout(p.pods, p.gone), p.opts.GracePeriod)
 	if err != nil {
 		p.fail("store", err)
 	}
@@ -259,7 +259,7 @@ func (p *Plan) Execute(ctx context.Context, progress func(Step)) Report {
 		return r
 	}
 	var err error
-	if r.Store, err = p.store.Collect(ctx, Held(p.pods)); err != nil {
+	if r.Store, err = p.store.Collect(ctx, Held(p.pods), p.opts.GracePeriod); err != nil {
 		r.fail("store", err)
 	}
 	r.Store = listed(r.Store)

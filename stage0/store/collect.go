@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/rkt-pods/rkt/pkg/atomicfile"
 	"github.com/rkt-pods/rkt/pkg/digest"
@@ -35,14 +36,19 @@ type Garbage struct {
 	Layers  []string `json:"layers"`
 	Blobs   []string `json:"blobs"`
 	Staging []string `json:"staging"` // entries of store/tmp whose maker is gone
+	Freed   int64    `json:"freed"`   // bytes of the layers' files
 }
 
 // Empty says whether there is nothing to collect.
 func (g Garbage) Empty() bool { return len(g.Layers)+len(g.Blobs)+len(g.Staging) == 0 }
 
+// InterruptedGrace is how long layers of an interrupted import wait for the next
+// try where nobody says otherwise.
+const InterruptedGrace = 24 * time.Hour
+
 // Plan says what Collect would delete, and changes nothing.
-func (s *Store) Plan(held HeldFunc) (Garbage, error) {
-	g, err := s.unreferenced(held)
+func (s *Store) Plan(held HeldFunc, grace time.Duration) (Garbage, error) {
+	g, err := s.unreferenced(held, grace)
 	if err != nil {
 		return g, err
 	}
@@ -55,22 +61,25 @@ func (s *Store) Plan(held HeldFunc) (Garbage, error) {
 		if err != nil {
 			return g, err
 		}
-		if !busy {
-			g.Staging = append(g.Staging, name)
+		resume := s.resumable(name, grace)
+		if left, err := os.ReadDir(s.path("tmp", name)); err != nil || busy || resume && len(left) <= 2 {
+			continue // at work, gone meanwhile, or its two files only
 		}
+		g.Staging = append(g.Staging, name)
 	}
 	return g, nil
 }
 
 // Collect deletes layers and blobs that no image and no pod names, and staging
-// entries whose maker is gone. It keeps the store's lock for reading the
+// entries whose maker is gone. What an import that was interrupted less than
+// grace ago has brought in stays. It keeps the store's lock for reading the
 // references and for renames only.
-func (s *Store) Collect(ctx context.Context, held HeldFunc) (done Garbage, err error) {
+func (s *Store) Collect(ctx context.Context, held HeldFunc, grace time.Duration) (done Garbage, err error) {
 	excl, err := s.exclude(ctx)
 	if err != nil {
 		return done, err
 	}
-	stale, trash, done, err := s.takeOut(held)
+	stale, trash, done, err := s.takeOut(held, grace)
 	err = errors.Join(err, excl.Close())
 	// From here on nobody can see or need what goes.
 	for _, g := range stale {
@@ -84,18 +93,20 @@ func (s *Store) Collect(ctx context.Context, held HeldFunc) (done Garbage, err e
 
 // takeOut runs with the store's lock. It locks stale entries and moves
 // unreferenced layers and blobs into an entry of their own.
-func (s *Store) takeOut(held HeldFunc) (stale []*Staging, trash *Staging, done Garbage, err error) {
-	if err := s.sweep(); err != nil {
+func (s *Store) takeOut(held HeldFunc, grace time.Duration) (stale []*Staging, trash *Staging, done Garbage, err error) {
+	if err := errors.Join(s.sweep(), s.dropClaims()); err != nil {
 		return nil, nil, done, err
 	}
-	stale, err = s.lockStale()
+	stale, err = s.lockStale(grace)
 	if err != nil {
 		return stale, nil, done, err
 	}
 	for _, g := range stale {
-		done.Staging = append(done.Staging, filepath.Base(g.dir))
+		if !g.resume {
+			done.Staging = append(done.Staging, filepath.Base(g.dir))
+		}
 	}
-	garbage, err := s.unreferenced(held)
+	garbage, err := s.unreferenced(held, grace)
 	if err != nil || len(garbage.Layers)+len(garbage.Blobs) == 0 {
 		return stale, nil, done, err
 	}
@@ -103,10 +114,12 @@ func (s *Store) takeOut(held HeldFunc) (stale []*Staging, trash *Staging, done G
 		return stale, nil, done, err
 	}
 	for _, key := range garbage.Layers {
+		size := s.layerSize(key)
 		if err := atomicfile.Rename("store.layer.drop", s.LayerDir(key), filepath.Join(trash.dir, key), atomicfile.Renamed); err != nil {
 			return stale, trash, done, fmt.Errorf("collect layer: %w", err)
 		}
 		done.Layers = append(done.Layers, key)
+		done.Freed += size
 	}
 	for _, name := range garbage.Blobs {
 		d, err := digest.Parse(name)
@@ -122,7 +135,7 @@ func (s *Store) takeOut(held HeldFunc) (stale []*Staging, trash *Staging, done G
 }
 
 // unreferenced reads all references once.
-func (s *Store) unreferenced(held HeldFunc) (Garbage, error) {
+func (s *Store) unreferenced(held HeldFunc, grace time.Duration) (Garbage, error) {
 	var g Garbage
 	pods, err := held()
 	if err != nil {
@@ -131,7 +144,7 @@ func (s *Store) unreferenced(held HeldFunc) (Garbage, error) {
 	if len(pods.Unknown) > 0 {
 		return g, nil // fail closed: whoever gave Unknown reports it
 	}
-	layers, blobs, err := s.references()
+	layers, blobs, err := s.references(grace)
 	if err != nil {
 		return g, err
 	}
@@ -145,6 +158,7 @@ func (s *Store) unreferenced(held HeldFunc) (Garbage, error) {
 	for _, e := range entries {
 		if !layers[e.Name()] {
 			g.Layers = append(g.Layers, e.Name())
+			g.Freed += s.layerSize(e.Name())
 		}
 	}
 	for _, alg := range []digest.Alg{digest.SHA256, digest.SHA512} {
@@ -163,9 +177,34 @@ func (s *Store) unreferenced(held HeldFunc) (Garbage, error) {
 	return g, nil
 }
 
+// layerSize is how many bytes the files of a layer have, 0 if it can't be told.
+func (s *Store) layerSize(key string) int64 {
+	meta, err := s.LayerMeta(key)
+	if err != nil {
+		return 0
+	}
+	return meta.Size
+}
+
+// resumable says whether a staging entry without a maker is one of an import
+// that was interrupted less than grace ago.
+func (s *Store) resumable(entry string, grace time.Duration) bool {
+	path := s.path("tmp", entry, refsFile)
+	var refs staged
+	info, err := os.Stat(path)
+	if err != nil || time.Since(info.ModTime()) >= grace || atomicfile.ReadJSON(path, &refs) != nil || !refs.Resume {
+		return false
+	}
+	return slices.ContainsFunc(refs.Layers, func(key string) bool {
+		ok, err := s.HasLayer(key)
+		return ok && err == nil
+	})
+}
+
 // references are the layers and blobs that images and live staging entries
-// name. One unreadable record is an error: it may name anything.
-func (s *Store) references() (layers, blobs map[string]bool, err error) {
+// name, and interrupted ones within the grace. One unreadable record is an error:
+// it may name anything.
+func (s *Store) references(grace time.Duration) (layers, blobs map[string]bool, err error) {
 	layers, blobs = map[string]bool{}, map[string]bool{}
 	images, err := s.Images()
 	if err != nil {
@@ -185,7 +224,7 @@ func (s *Store) references() (layers, blobs map[string]bool, err error) {
 	}
 	for _, name := range entries {
 		var refs staged
-		err := atomicfile.ReadJSON(s.path("tmp", name, "refs.json"), &refs)
+		err := atomicfile.ReadJSON(s.path("tmp", name, refsFile), &refs)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -217,8 +256,9 @@ func (s *Store) tmpEntries() ([]string, error) {
 	return names, nil
 }
 
-// lockStale locks the entries whose maker is gone. Their references are void.
-func (s *Store) lockStale() ([]*Staging, error) {
+// lockStale locks the entries whose maker is gone. Their references are void,
+// but for those of an import that the next one may go on with.
+func (s *Store) lockStale(grace time.Duration) ([]*Staging, error) {
 	names, err := s.tmpEntries()
 	if err != nil {
 		return nil, err
@@ -233,8 +273,12 @@ func (s *Store) lockStale() ([]*Staging, error) {
 		if err != nil {
 			return stale, err
 		}
-		stale = append(stale, &Staging{store: s, dir: dir, lock: l})
-		if err := os.Remove(filepath.Join(dir, "refs.json")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		g := &Staging{store: s, dir: dir, lock: l, resume: s.resumable(name, grace)}
+		stale = append(stale, g)
+		if g.resume {
+			continue
+		}
+		if err := os.Remove(g.refs()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return stale, fmt.Errorf("collect staging entry: %w", err)
 		}
 	}

@@ -105,29 +105,13 @@ func (s *Store) Lookup(arg string) (image.Record, error) {
 		return image.Record{}, errs.WithHint(err, "it takes an ID or a name, which \"rkt image list\" shows; \"rkt fetch FILE\" imports a file and prints its ID")
 	}
 	rec, err := s.ByName(r.Name, r.Labels)
-	for _, name := range dockerNames(r.Name) {
-		if !errs.Is(err, errs.NotFound) {
-			break
-		}
-		if found, ferr := s.ByName(name, r.Labels); ferr == nil {
+	// Docker's tools write names in full into images.
+	if full := ref.FullName(r.Name); errs.Is(err, errs.NotFound) && full != r.Name {
+		if found, ferr := s.ByName(full, r.Labels); ferr == nil {
 			return found, nil
 		}
 	}
 	return rec, err
-}
-
-// dockerNames are the full names that Docker's users leave the start off: its
-// tools write them in full into images.
-func dockerNames(name string) []string {
-	first, _, nested := strings.Cut(name, "/")
-	switch {
-	case !nested:
-		return []string{"docker.io/library/" + name}
-	case !strings.ContainsAny(first, ".:"):
-		return []string{"docker.io/" + name}
-	default:
-		return nil
-	}
 }
 
 // ByName finds the newest image of that name whose labels have the values
@@ -185,7 +169,8 @@ func (s *Store) ExpandID(arg string) (string, error) {
 func (s *Store) byDigest(arg string, d digest.Digest) (image.Record, error) {
 	list, bad := s.Images()
 	for _, rec := range slices.Backward(list) {
-		if rec.Kind == image.OCI && (rec.Manifest == d.String() || rec.Config == d.String()) {
+		index := func(s image.Source) bool { return s.Digest == d.OCI() }
+		if rec.Kind == image.OCI && (rec.Manifest == d.String() || rec.Config == d.String() || slices.ContainsFunc(rec.Sources, index)) {
 			return rec, nil
 		}
 	}

@@ -139,8 +139,8 @@ func (s *Store) PlanImages(now time.Time, r Retention, held HeldFunc) ([]Decisio
 // Retain carries the decisions out and collects the layers that go with the
 // images. A decision that no longer holds, since a pod, a pin or a use came
 // between, is changed to what is true. The error joins those of the images
-// that were due and stay for another reason.
-func (s *Store) Retain(ctx context.Context, list []Decision, held HeldFunc) (Garbage, error) {
+// that were due and stay for another reason. grace is Collect's.
+func (s *Store) Retain(ctx context.Context, list []Decision, held HeldFunc, grace time.Duration) (Garbage, error) {
 	var all []error
 	for i := range list {
 		d := &list[i]
@@ -157,7 +157,7 @@ func (s *Store) Retain(ctx context.Context, list []Decision, held HeldFunc) (Gar
 			all = append(all, fmt.Errorf("could not remove image %s: %w", digest.ShortID(d.ID, 12), err))
 		}
 	}
-	g, err := s.Collect(ctx, held)
+	g, err := s.Collect(ctx, held, grace)
 	return g, errors.Join(append(all, err)...)
 }
 

@@ -100,7 +100,7 @@ func TestRetain(t *testing.T) {
 	if err := s.Touch(d.ID); err != nil {
 		t.Fatal(err)
 	}
-	garbage, err := s.Retain(t.Context(), plan, held)
+	garbage, err := s.Retain(t.Context(), plan, held, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func TestPin(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := s.Collect(t.Context(), none); err != nil {
+	if _, err := s.Collect(t.Context(), none, 0); err != nil {
 		t.Fatal(err)
 	}
 	if left := list(t, s, "images"); len(left) > 0 {
@@ -173,7 +173,7 @@ func TestDamagedRecordCanGo(t *testing.T) {
 	if err := os.WriteFile(s.imagePath(bad.ID), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.Collect(t.Context(), none)
+	_, err := s.Collect(t.Context(), none, 0)
 	if !errs.Is(err, errs.Corrupt) || len(errs.Hints(err)) != 1 || !strings.Contains(errs.Hints(err)[0], "rkt image rm "+bad.ID[:19]) {
 		t.Errorf("collect: %v, hints %q", err, errs.Hints(err))
 	}
@@ -184,7 +184,7 @@ func TestDamagedRecordCanGo(t *testing.T) {
 	if err := s.RemoveImage(t.Context(), id, none); err != nil {
 		t.Fatal(err)
 	}
-	g, err := s.Collect(t.Context(), none)
+	g, err := s.Collect(t.Context(), none, 0)
 	if err != nil || len(g.Layers) != 1 {
 		t.Errorf("collected %v, %v", g, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -61,8 +62,10 @@ type Staging struct {
 	store  *Store
 	dir    string
 	lock   *lock.Lock
-	layers int
+	layers atomic.Int64
 	blobs  []digest.Digest
+	early  bool // layers were committed before the image
+	resume bool // refs.json stays, so that they do
 }
 
 // staged is refs.json of a staging entry: the layers of the store that the
@@ -70,6 +73,9 @@ type Staging struct {
 type staged struct {
 	Layers []string `json:"layers"`
 	Blobs  []string `json:"blobs,omitempty"`
+	// Resume is set for an import: should it be interrupted, those of the layers
+	// that are in the store by then stay there for some time, for the next try.
+	Resume bool `json:"resume,omitempty"`
 }
 
 // Stage makes an empty staging entry, which the caller closes.
@@ -103,6 +109,14 @@ func (s *Store) newEntry(what string) (*Staging, error) {
 	return g, nil
 }
 
+// Interrupt is Close for an import that ends without an image for a reason that
+// may be gone at the next try: layers that CommitLayers has put into the store
+// stay there until Collect finds that they have waited for long enough.
+func (g *Staging) Interrupt() error {
+	g.resume = g.early
+	return g.Close()
+}
+
 // Close deletes what was not committed.
 func (g *Staging) Close() error {
 	if g.lock == nil {
@@ -126,12 +140,15 @@ func (g *Staging) empty() error {
 		return err
 	}
 	for _, e := range entries {
-		if e.Name() == "lock" {
+		if e.Name() == "lock" || g.resume && e.Name() == refsFile {
 			continue
 		}
 		if err := os.RemoveAll(filepath.Join(g.dir, e.Name())); err != nil {
 			return err
 		}
+	}
+	if g.resume {
+		return nil
 	}
 	if err := os.Remove(filepath.Join(g.dir, "lock")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -148,8 +165,7 @@ func (g *Staging) Path(name string) string { return filepath.Join(g.dir, "spool-
 
 // NewLayer makes an empty folder for a layer that is to be unpacked.
 func (g *Staging) NewLayer() (string, error) {
-	g.layers++
-	dir := filepath.Join(g.dir, fmt.Sprintf("layer-%d", g.layers))
+	dir := filepath.Join(g.dir, fmt.Sprintf("layer-%d", g.layers.Add(1)))
 	if err := fault.Step("store.layer.mkdir"); err != nil {
 		return "", err
 	}
@@ -203,7 +219,7 @@ func (g *Staging) Need(ctx context.Context, keys []string) (missing []string, er
 		return nil, err
 	}
 	defer hold.Close()
-	if err := atomicfile.WriteJSON(g.refs(), staged{Layers: keys}, 0o600, atomicfile.Renamed); err != nil {
+	if err := atomicfile.WriteJSON(g.refs(), staged{Layers: keys, Resume: true}, 0o600, atomicfile.Renamed); err != nil {
 		return nil, fmt.Errorf("stage: %w", err)
 	}
 	for _, key := range keys {
@@ -241,7 +257,9 @@ func (s *Store) Protect(ctx context.Context, id string) (*Staging, image.Record,
 	return g, rec, nil
 }
 
-func (g *Staging) refs() string { return filepath.Join(g.dir, "refs.json") }
+const refsFile = "refs.json"
+
+func (g *Staging) refs() string { return filepath.Join(g.dir, refsFile) }
 
 // Import is what Commit gives a name.
 type Import struct {
@@ -255,6 +273,7 @@ type Import struct {
 func (g *Staging) Commit(ctx context.Context, in Import) (image.Record, error) {
 	rec := in.Record
 	rec.Version = recordVersion
+	g.store.inherit(&rec)
 	temp := filepath.Join(g.dir, "image.json")
 	if err := atomicfile.WriteJSON(temp, rec, 0o600, atomicfile.Renamed); err != nil {
 		return rec, fmt.Errorf("commit image: %w", err)
@@ -306,13 +325,8 @@ func (g *Staging) place(in Import) error {
 	}
 	g.blobs = nil
 	for key, dir := range in.Layers {
-		if err := fault.Step("store.layer.rename"); err != nil {
+		if err := g.placeLayer(key, dir); err != nil {
 			return err
-		}
-		err := unix.Renameat2(unix.AT_FDCWD, dir, unix.AT_FDCWD, g.store.LayerDir(key), unix.RENAME_NOREPLACE)
-		// Somebody else imported the same layer meanwhile; ours goes with the entry.
-		if err != nil && !errors.Is(err, fs.ErrExist) {
-			return fmt.Errorf("layer %s: %w", key, err)
 		}
 		dirs[g.store.path("layers")] = true
 	}
@@ -320,6 +334,19 @@ func (g *Staging) place(in Import) error {
 		if err := atomicfile.SyncDir(dir); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// placeLayer gives a layer its name, unless somebody else imported the same
+// layer meanwhile: then this one goes with the entry.
+func (g *Staging) placeLayer(key, dir string) error {
+	if err := fault.Step("store.layer.rename"); err != nil {
+		return err
+	}
+	err := unix.Renameat2(unix.AT_FDCWD, dir, unix.AT_FDCWD, g.store.LayerDir(key), unix.RENAME_NOREPLACE)
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("layer %s: %w", key, err)
 	}
 	return nil
 }

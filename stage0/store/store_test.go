@@ -254,15 +254,15 @@ func TestCollectKeepsWhatIsNamed(t *testing.T) {
 	if _, err := s.Lookup("example.com/one:1"); !errs.Is(err, errs.NotFound) {
 		t.Errorf("lookup of a removed image: %v", err)
 	}
-	got, err := s.Collect(t.Context(), onlyLayer)
+	got, err := s.Collect(t.Context(), onlyLayer, 0)
 	if err != nil || len(got.Layers) != 0 || len(got.Blobs) != 1 {
 		t.Errorf("collected %+v, %v", got, err)
 	}
-	plan, err := s.Plan(none)
+	plan, err := s.Plan(none, 0)
 	if err != nil || !slices.Equal(plan.Layers, []string{a}) {
 		t.Errorf("plan %+v, %v", plan, err)
 	}
-	if got, err = s.Collect(t.Context(), none); err != nil || !slices.Equal(got.Layers, []string{a}) {
+	if got, err = s.Collect(t.Context(), none, 0); err != nil || !slices.Equal(got.Layers, []string{a}) {
 		t.Errorf("collected %+v, %v", got, err)
 	}
 	if left := list(t, s, "layers"); len(left) != 2 {
@@ -283,16 +283,16 @@ func TestCollectFailsClosed(t *testing.T) {
 	if err := os.WriteFile(s.imagePath(rec.ID), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Collect(t.Context(), none); !errs.Is(err, errs.Corrupt) {
+	if _, err := s.Collect(t.Context(), none, 0); !errs.Is(err, errs.Corrupt) {
 		t.Errorf("collect with a damaged record: %v", err)
 	}
 	if err := s.RemoveImage(t.Context(), rec.ID, none); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := s.Collect(t.Context(), unknown); err != nil || len(got.Layers) > 0 {
+	if got, err := s.Collect(t.Context(), unknown, 0); err != nil || len(got.Layers) > 0 {
 		t.Errorf("collected %+v, %v", got, err)
 	}
-	if got, err := s.Collect(t.Context(), none); err != nil || len(got.Layers) != 1 {
+	if got, err := s.Collect(t.Context(), none, 0); err != nil || len(got.Layers) != 1 {
 		t.Errorf("collected %+v, %v", got, err)
 	}
 }
@@ -316,7 +316,7 @@ func TestCollectTakesStaleEntries(t *testing.T) {
 	if err := os.WriteFile(s.path("names", ".tmp-x"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got, err := s.Collect(t.Context(), none)
+	got, err := s.Collect(t.Context(), none, 0)
 	if err != nil || !slices.Equal(got.Staging, []string{filepath.Base(dead.dir)}) {
 		t.Errorf("collected %+v, %v", got, err)
 	}
@@ -343,13 +343,13 @@ func TestStagedLayersAreHeld(t *testing.T) {
 	if err := s.RemoveImage(t.Context(), rec.ID, none); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := s.Collect(t.Context(), none); err != nil || len(got.Layers) > 0 {
+	if got, err := s.Collect(t.Context(), none, 0); err != nil || len(got.Layers) > 0 {
 		t.Errorf("collected %+v, %v", got, err)
 	}
 	if err := g.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := s.Collect(t.Context(), none); err != nil || len(got.Layers) != 1 {
+	if got, err := s.Collect(t.Context(), none, 0); err != nil || len(got.Layers) != 1 {
 		t.Errorf("collected %+v, %v", got, err)
 	}
 }
@@ -362,13 +362,13 @@ func TestHoldKeepsOutCollect(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := s.Collect(ctx, none); !errs.Is(err, errs.Busy) {
+	if _, err := s.Collect(ctx, none, 0); !errs.Is(err, errs.Busy) {
 		t.Errorf("collect beside a holder: %v", err)
 	}
 	if err := hold.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Collect(t.Context(), none); err != nil {
+	if _, err := s.Collect(t.Context(), none, 0); err != nil {
 		t.Error(err)
 	}
 }
@@ -386,7 +386,7 @@ func TestImportsBesideCollect(t *testing.T) {
 				return
 			default:
 			}
-			if _, err := s.Collect(t.Context(), none); err != nil {
+			if _, err := s.Collect(t.Context(), none, 0); err != nil {
 				t.Errorf("collect: %v", err)
 			}
 		}
@@ -413,7 +413,7 @@ func TestImportsBesideCollect(t *testing.T) {
 	imports.Wait()
 	close(stop)
 	gc.Wait()
-	if _, err := s.Collect(t.Context(), none); err != nil {
+	if _, err := s.Collect(t.Context(), none, 0); err != nil {
 		t.Error(err)
 	}
 	for _, dir := range []string{"layers", "tmp", "images", "names", "blobs/sha512"} {

@@ -153,7 +153,7 @@ func TestDerivedWithoutItsSource(t *testing.T) {
 	if err := st.RemoveImage(t.Context(), base.ID, none); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := st.Collect(t.Context(), none); err != nil {
+	if _, err := st.Collect(t.Context(), none, 0); err != nil {
 		t.Fatal(err)
 	}
 	if list := findings(t, st, rec); len(list) > 0 {

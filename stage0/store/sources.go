@@ -1,0 +1,69 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/rkt-pods/rkt/pkg/atomicfile"
+	"github.com/rkt-pods/rkt/pkg/image"
+)
+
+// maxSources bounds what a record remembers of where its image came from.
+const maxSources = 16
+
+// inherit takes over what an earlier import of the same image has said: names,
+// sources, and that it was verified, if this one was not asked to.
+func (s *Store) inherit(rec *image.Record) {
+	old, err := s.Image(rec.ID)
+	if err != nil {
+		return // none, or one that this one repairs
+	}
+	for _, name := range old.Names {
+		if !slices.Contains(rec.Names, name) {
+			rec.Names = append(rec.Names, name)
+		}
+	}
+	for _, src := range old.Sources {
+		if _, ok := rec.Source(src.Ref); !ok && len(rec.Sources) < maxSources {
+			rec.Sources = append(rec.Sources, src)
+		}
+	}
+	if old.Trust.Verified && !rec.Trust.Verified {
+		rec.Trust, rec.Signatures = old.Trust, old.Signatures
+	}
+	if rec.Kept == nil {
+		rec.Kept = old.Kept
+	}
+}
+
+// Confirm notes that the source still gives the image, or that it does too. The
+// reference is a name of the image from now on if named is set; it counts as verified
+// if the image does.
+func (s *Store) Confirm(ctx context.Context, id string, src image.Source, named bool) (image.Record, error) {
+	hold, err := s.Hold(ctx)
+	if err != nil {
+		return image.Record{}, err
+	}
+	defer hold.Close()
+	rec, err := s.Image(id)
+	if err != nil {
+		return rec, err
+	}
+	rec.Sources = slices.DeleteFunc(rec.Sources, func(o image.Source) bool { return o.Ref == src.Ref })
+	rec.Sources = slices.Insert(rec.Sources, 0, src)
+	rec.Sources = rec.Sources[:min(len(rec.Sources), maxSources)]
+	if named && !slices.Contains(rec.Names, src.Ref) {
+		rec.Names = append(rec.Names, src.Ref)
+	}
+	if err := atomicfile.WriteJSON(s.imagePath(id), rec, 0o600, atomicfile.Renamed); err != nil {
+		return rec, fmt.Errorf("note source of image: %w", err)
+	}
+	if !named {
+		return rec, nil
+	}
+	if err := s.writeName(name{Ref: src.Ref, ID: id, Verified: rec.Trust.Verified, ImportedAt: src.FetchedAt}); err != nil {
+		return rec, fmt.Errorf("note source of image: name %q: %w", src.Ref, err)
+	}
+	return rec, nil
+}
