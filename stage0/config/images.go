@@ -93,13 +93,13 @@ func CheckPrefix(prefix string) error {
 	host, _, _ := strings.Cut(prefix, "/")
 	for i, element := range strings.Split(prefix, "/") {
 		bad := strings.IndexFunc(element, func(c rune) bool {
-			return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("-._~", c) || c == ':' && i == 0)
+			return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("-._~", c) || i == 0 && strings.ContainsRune(":[]", c))
 		})
 		if bad >= 0 || strings.Trim(element, ".") == "" || len(element) > 255 {
 			return errs.Newf(errs.Usage, "prefix %q: not the beginning of an image's name", prefix)
 		}
 	}
-	if name, port, ok := strings.Cut(host, ":"); ok && (name == "" || port == "" || strings.Trim(port, "0123456789") != "") {
+	if name, port, ok := strings.Cut(host, ":"); ok && host[0] != '[' && (name == "" || port == "" || strings.Trim(port, "0123456789") != "") {
 		return errs.Newf(errs.Usage, "prefix %q: what follows the colon is no port", prefix)
 	}
 	return nil
