@@ -14,7 +14,7 @@ func machine(t *testing.T, policy Policy, names ...string) *Machine {
 	t.Helper()
 	var apps []App
 	for _, n := range names {
-		apps = append(apps, App{n, sigTerm})
+		apps = append(apps, App{Name: n, StopSignal: sigTerm})
 	}
 	m, err := New(policy, apps)
 	if err != nil {
@@ -36,38 +36,38 @@ func at(seconds float64) StopRequested {
 
 func TestSecondSignalKills(t *testing.T) {
 	m := machine(t, AnyOnFailure, "a")
-	expect(t, m, Start{}, StartApp{"a"})
-	expect(t, m, AppStarted{"a"})
-	expect(t, m, at(10), SignalApp{"a", sigTerm}, ArmStopTimer{"a"})
+	expect(t, m, Start{}, StartApp{App: "a"})
+	expect(t, m, AppStarted{App: "a"}, PodReady{true})
+	expect(t, m, at(10), SignalApp{"a", sigTerm}, ArmStopTimer{App: "a"})
 	expect(t, m, at(10.9)) // the same key, twice
 	expect(t, m, StopRequested{At: time.Unix(20, 0), Patient: true})
 	expect(t, m, at(11), KillApp{"a"})
 	expect(t, m, at(12)) // killed already
 	x := Exit{Code: 137, Signal: 9}
-	expect(t, m, AppExited{"a", x}, FinishApp{App: "a", Reason: poddir.Stopped, Exit: x},
+	expect(t, m, AppExited{App: "a", Exit: x}, FinishApp{App: "a", Reason: poddir.Stopped, Exit: x},
 		EndPod{Code: 137, Cause: poddir.CauseStopped, App: "a"})
 }
 
 // A stop while an app starts must neither be lost nor signal another process.
 func TestStopWhileStarting(t *testing.T) {
 	m := machine(t, AnyOnFailure, "a")
-	expect(t, m, Start{}, StartApp{"a"})
-	expect(t, m, at(1), ArmStopTimer{"a"})
-	expect(t, m, AppStarted{"a"}, SignalApp{"a", sigTerm})
+	expect(t, m, Start{}, StartApp{App: "a"})
+	expect(t, m, at(1), ArmStopTimer{App: "a"})
+	expect(t, m, AppStarted{App: "a"}, SignalApp{"a", sigTerm})
 	x := Exit{Code: 143, Signal: sigTerm}
-	expect(t, m, AppExited{"a", x}, FinishApp{App: "a", Reason: poddir.Stopped, Exit: x},
+	expect(t, m, AppExited{App: "a", Exit: x}, FinishApp{App: "a", Reason: poddir.Stopped, Exit: x},
 		EndPod{Cause: poddir.CauseStopped})
 }
 
 func TestKillWhileStarting(t *testing.T) {
 	m := machine(t, AnyOnFailure, "a", "b")
-	expect(t, m, Start{}, StartApp{"a"}, StartApp{"b"})
+	expect(t, m, Start{}, StartApp{App: "a"}, StartApp{App: "b"})
 	expect(t, m, KillRequested{}, KillApp{"b"}, KillApp{"a"})
-	expect(t, m, AppStarted{"a"}, KillApp{"a"})
+	expect(t, m, AppStarted{App: "a"}, KillApp{"a"})
 	expect(t, m, AppStartFailed{App: "b", Reason: poddir.StartFailed, Code: NoCode, Message: "killed"},
 		FinishApp{App: "b", Reason: poddir.Stopped, Exit: Exit{Code: NoCode}})
 	x := Exit{Code: 137, Signal: 9}
-	expect(t, m, AppExited{"a", x}, FinishApp{App: "a", Reason: poddir.Stopped, Exit: x},
+	expect(t, m, AppExited{App: "a", Exit: x}, FinishApp{App: "a", Reason: poddir.Stopped, Exit: x},
 		EndPod{Code: 137, Cause: poddir.CauseStopped, App: "b"})
 }
 
@@ -90,9 +90,9 @@ func TestFailedBeforeStart(t *testing.T) {
 func TestOOMKilled(t *testing.T) {
 	m := machine(t, AnyOnFailure, "a")
 	m.Handle(Start{})
-	m.Handle(AppStarted{"a"})
+	m.Handle(AppStarted{App: "a"})
 	x := Exit{Code: 137, Signal: 9, OOMKilled: true}
-	expect(t, m, AppExited{"a", x}, FinishApp{App: "a", Reason: poddir.OOMKilled, Exit: x},
+	expect(t, m, AppExited{App: "a", Exit: x}, FinishApp{App: "a", Reason: poddir.OOMKilled, Exit: x},
 		EndPod{Code: 137, Cause: poddir.CausePolicy, App: "a"})
 }
 
@@ -100,10 +100,10 @@ func TestOOMKilled(t *testing.T) {
 func TestOwnEndBeatsKill(t *testing.T) {
 	m := machine(t, AnyOnFailure, "a")
 	m.Handle(Start{})
-	m.Handle(AppStarted{"a"})
+	m.Handle(AppStarted{App: "a"})
 	m.Handle(at(1))
-	expect(t, m, StopTimeout{"a"}, KillApp{"a"})
-	expect(t, m, AppExited{"a", Exit{}}, FinishApp{App: "a", Reason: poddir.Stopped},
+	expect(t, m, StopTimeout{App: "a"}, KillApp{"a"})
+	expect(t, m, AppExited{App: "a", Exit: Exit{}}, FinishApp{App: "a", Reason: poddir.Stopped},
 		EndPod{Cause: poddir.CauseStopped})
 }
 
@@ -156,15 +156,15 @@ func life(t *testing.T, rng *rand.Rand, seed uint64) {
 			if state[app] == starting {
 				state[app] = running
 			}
-			feed(AppStarted{app})
+			feed(AppStarted{App: app})
 		case k < 16:
-			feed(AppExited{app, Exit{Code: rng.IntN(2)}})
+			feed(AppExited{App: app, Exit: Exit{Code: rng.IntN(2)}})
 		case k < 18:
 			if state[app] == starting {
 				feed(AppStartFailed{App: app, Reason: poddir.StartFailed, Code: 127})
 			}
 		case k < 20:
-			feed(StopTimeout{app})
+			feed(StopTimeout{App: app})
 		case k < 22:
 			feed(at(clock))
 		case k < 23:
@@ -179,8 +179,8 @@ func life(t *testing.T, rng *rand.Rand, seed uint64) {
 	feed(Start{}) // whatever was left out
 	for _, n := range names {
 		state[n] = max(state[n], running)
-		feed(AppStarted{n})
-		feed(AppExited{n, Exit{}})
+		feed(AppStarted{App: n})
+		feed(AppExited{App: n, Exit: Exit{}})
 	}
 	if ends != 1 || !m.Over() {
 		t.Fatalf("seed %d: the pod ended %d times", seed, ends)
@@ -207,10 +207,10 @@ func TestNewRefuses(t *testing.T) {
 	if _, err := New(All, nil); err == nil {
 		t.Error("a pod without apps was accepted")
 	}
-	if _, err := New(All, []App{{"a", 15}, {"a", 15}}); err == nil {
+	if _, err := New(All, []App{{Name: "a"}, {Name: "a"}}); err == nil {
 		t.Error("a name was accepted twice")
 	}
-	if _, err := New("some", []App{{"a", 15}}); err == nil {
+	if _, err := New("some", []App{{Name: "a"}}); err == nil {
 		t.Error("an unknown policy was accepted")
 	}
 }

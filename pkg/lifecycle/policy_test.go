@@ -92,7 +92,7 @@ func play(t *testing.T, s script) (map[string]FinishApp, []Action) {
 	feed(Start{})
 	for i, o := range s.outcomes {
 		if o.starts {
-			feed(AppStarted{name(i)})
+			feed(AppStarted{App: name(i)})
 		}
 	}
 	for n, i := range s.order {
@@ -103,17 +103,17 @@ func play(t *testing.T, s script) (map[string]FinishApp, []Action) {
 		r := s.responses[i]
 		switch {
 		case !o.starts:
-			feed(AppStartFailed{app, o.reason, o.code, o.name})
+			feed(AppStartFailed{App: app, Reason: o.reason, Code: o.code, Message: o.name})
 		case !signalled[app]:
-			feed(AppExited{app, Exit{Code: o.code, Signal: o.signal}})
+			feed(AppExited{App: app, Exit: Exit{Code: o.code, Signal: o.signal}})
 		default:
 			if r.timeout {
-				feed(StopTimeout{app})
+				feed(StopTimeout{App: app})
 				if !killed[app] {
 					t.Errorf("%v: app %s not killed at its timeout", s, app)
 				}
 			}
-			feed(AppExited{app, Exit{Code: r.code, Signal: r.signal}})
+			feed(AppExited{App: app, Exit: Exit{Code: r.code, Signal: r.signal}})
 		}
 	}
 	ends := map[string]FinishApp{}

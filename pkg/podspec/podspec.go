@@ -82,6 +82,7 @@ const (
 	AnnStopTimeout = "rkt/lifecycle/stop-timeout" // a Go duration
 	AnnRole        = "rkt/lifecycle/role"         // app, init, sidecar
 	AnnRestart     = "rkt/lifecycle/restart"      // never, on-failure[:max], always
+	AnnRestartOn   = "rkt/lifecycle/restart-on"   // exit codes, comma separated
 	AnnAfter       = "rkt/lifecycle/after"        // app[:condition],…
 	AnnReady       = "rkt/lifecycle/ready"
 	AnnLive        = "rkt/lifecycle/live"

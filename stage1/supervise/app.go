@@ -59,8 +59,9 @@ func (a *app) live(ctx context.Context) {
 		})
 		return
 	}
+	now := time.Now()
 	a.pod.send(happened{
-		event: lifecycle.AppStarted{App: a.plan.Name}, at: time.Now(),
+		event: lifecycle.AppStarted{App: a.plan.Name, At: now}, at: now,
 		app: a.plan.Name, process: started.process, notes: base.Notes,
 	})
 	usage, err := started.process.Wait()
@@ -76,7 +77,7 @@ func (a *app) live(ctx context.Context) {
 	a.tty.leave()
 	a.postStop(base)
 	a.pod.send(happened{
-		event: lifecycle.AppExited{App: a.plan.Name, Exit: exit}, at: end,
+		event: lifecycle.AppExited{App: a.plan.Name, Exit: exit, At: end}, at: end,
 		app: a.plan.Name, usage: &usage,
 	})
 }

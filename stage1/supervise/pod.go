@@ -202,7 +202,7 @@ func (p *pod) do(action lifecycle.Action, at time.Time) {
 		}
 	case lifecycle.ArmStopTimer:
 		time.AfterFunc(p.find(x.App).plan.StopTimeout, func() {
-			p.send(happened{event: lifecycle.StopTimeout(x), at: time.Now()})
+			p.send(happened{event: lifecycle.StopTimeout{App: x.App, Restarts: x.Restarts}, at: time.Now()})
 		})
 	case lifecycle.KillApp:
 		p.find(x.App).abort()
