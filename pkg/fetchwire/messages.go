@@ -261,11 +261,11 @@ const (
 
 // Credential is the answer: a user and a password, or a token, or nothing.
 type Credential struct {
-	User     string `json:"user,omitempty"`
-	Password string `json:"password,omitempty"`
-	Token    string `json:"token,omitempty"`   // a bearer token to be sent as it is
-	Refresh  string `json:"refresh,omitempty"` // an identity token, to be changed for a bearer token
-	Failure  string `json:"failure,omitempty"` // why there is none although there should be
+	User     string   `json:"user,omitempty"`
+	Password string   `json:"password,omitempty"`
+	Token    string   `json:"token,omitempty"`   // a bearer token to be sent as it is
+	Refresh  string   `json:"refresh,omitempty"` // an identity token, to be changed for a bearer token
+	Failure  *Failure `json:"failure,omitempty"` // why there is none although there should be
 }
 
 // Sandbox says how far rkt-fetch is confined, in words for people.
