@@ -187,7 +187,7 @@ func (g *globals) progress(cmd *cobra.Command, quiet bool) func(fetch.Event) {
 	}
 	last := ""
 	return func(e fetch.Event) {
-		if line := e.Stage + " " + e.Object; line != last {
+		if line := string(e.Stage) + " " + e.Object; line != last {
 			last = line
 			g.note(cmd, "%s", line)
 		}

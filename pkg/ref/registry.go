@@ -11,7 +11,7 @@ import (
 type Registry struct {
 	Host       string // with its port; docker.io for Docker's own
 	Repository string
-	Tag        string // "latest" if neither a tag nor a digest is given
+	Tag        string // DefaultTag if neither a tag nor a digest is given
 	Digest     string // "" if none is given; it counts, and not the tag
 }
 
@@ -22,7 +22,8 @@ const (
 	DockerOwner = "library"
 )
 
-const defaultTag = "latest"
+// DefaultTag is meant where neither a tag nor a digest is given.
+const DefaultTag = "latest"
 
 // maxRepository is how long registries let the name of a repository be.
 const maxRepository = 255
@@ -63,7 +64,7 @@ func parseRegistry(r Ref, s string) (Ref, error) {
 		return r, invalid(r.Text, "the repository's name is too long")
 	}
 	if r.Tag == "" && r.Digest == "" {
-		r.Tag = defaultTag
+		r.Tag = DefaultTag
 	}
 	r.Name = r.Host + "/" + r.Repository
 	if r.Tag != "" && r.Digest == "" {

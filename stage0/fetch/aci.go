@@ -23,7 +23,7 @@ func (im *importer) aci() (rec image.Record, err error) {
 	if err != nil {
 		return rec, err
 	}
-	l, err := tree.Unpack(im.ctx, in, dir, tree.Options{Kind: layer.ACI})
+	l, err := tree.Unpack(im.ctx, in, dir, tree.Options{Kind: layer.ACI, Budget: im.budget})
 	if err != nil {
 		return rec, err
 	}
@@ -59,6 +59,6 @@ func (im *importer) commit(rec image.Record, chain *tree.Chain) (image.Record, e
 		return rec, err
 	}
 	rec.Layers, rec.Size, rec.Depends = layers.Keys, layers.Size, layers.Depends
-	im.progress(Event{Stage: "commit", Object: rec.ID})
+	im.progress(Event{Stage: StageCommit, Object: rec.ID})
 	return im.staging.Commit(im.ctx, store.Import{Record: rec, Layers: layers.New})
 }

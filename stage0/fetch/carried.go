@@ -91,12 +91,12 @@ func (l *ociImport) keepBlobs(desc oci.Descriptor, m *oci.Manifest) (*image.Kept
 			k.Blobs = append(k.Blobs, d.String())
 			continue
 		}
-		f, r, err := l.openBlob(layer)
+		r, err := l.content.open(l.ctx, layer)
 		if err != nil {
 			return nil, err
 		}
 		name, err := l.staging.AddBlobFrom(d, r)
-		_ = f.Close() // read only
+		_ = r.Close() // read only
 		if err != nil {
 			return nil, err
 		}

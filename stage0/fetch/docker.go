@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"path"
@@ -79,13 +80,19 @@ func (im *importer) savedImage(f files, s oci.Saved) (rec image.Record, err erro
 	if rec.Config, err = im.staging.AddBlob(digest.SHA256, raw); err != nil {
 		return rec, err
 	}
-	chain, err := im.layers(&rec, config.RootFS.DiffIDs, func(i int) (io.Closer, io.Reader, error) {
-		r, _, err := f.open(path.Clean(s.Layers[i]))
-		if err != nil {
-			return nil, nil, errs.WithClass(errs.Corrupt, err)
-		}
-		return r, r, nil
+	list, err := inputs(config.RootFS.DiffIDs, func(i int, want digest.Digest) input {
+		return input{want: want, object: want.OCI(), open: func(ctx context.Context, told func(int64)) (io.ReadCloser, error) {
+			r, _, err := f.open(path.Clean(s.Layers[i]))
+			if err != nil {
+				return nil, errs.WithClass(errs.Corrupt, err)
+			}
+			return im.unpacked(ctx, r, told)
+		}}
 	})
+	if err != nil {
+		return rec, err
+	}
+	chain, err := im.layers(&rec, list)
 	if err != nil {
 		return rec, err
 	}

@@ -11,29 +11,58 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/image"
+	"github.com/rkt-pods/rkt/pkg/ref"
 	"github.com/rkt-pods/rkt/stage0/store"
+	"github.com/rkt-pods/rkt/stage0/tree"
 	"github.com/rkt-pods/rkt/stage0/trust"
 )
 
-// Event is progress, for people.
+// Event is progress, for people. Events come one at a time.
 type Event struct {
-	Stage  string // "read", "layer", "commit"
-	Object string // the file, the layer
-	Done   int64  // bytes
-	Total  int64  // 0: unknown
+	Stage  Stage
+	Object string // the reference, the file, the layer's digest, the image's id
+	State  State
+	Done   int64 // bytes
+	Total  int64 // 0: unknown
 }
+
+// Stage is what is being done.
+type Stage string
+
+// The stages.
+const (
+	StageResolve Stage = "resolve"
+	StageRead    Stage = "read"
+	StageLayer   Stage = "layer"
+	StageCommit  Stage = "commit"
+)
+
+// State is how far the object is.
+type State string
+
+// The states.
+const (
+	Waiting  State = "waiting" // for somebody else's work on the same layer
+	Fetching State = "fetching"
+	Present  State = "present" // the store has it
+	Done     State = "done"
+)
 
 // Options are how an image is imported.
 type Options struct {
 	Policy    trust.Policy
 	Progress  func(Event) // may be nil
-	KeepBlobs bool        // keep the layers of an OCI layout as they came too, for an export that is the same byte by byte
+	KeepBlobs bool        // keep the layers of an OCI image as they came too, for an export that is the same byte by byte
+	Form      ref.Form    // what a file has to be
+	Parallel  int         // layers at a time; 0: DefaultParallel
+	Limits    tree.Limits // of the image as a whole; zeroes: the defaults
 }
 
 // File is Import with no more than a policy. progress may be nil.
@@ -45,10 +74,8 @@ func File(ctx context.Context, st *store.Store, path string, policy trust.Policy
 // says which one, where a layout or an archive has several. The image is in the
 // store when there is no error, and nothing of it otherwise.
 func Import(ctx context.Context, st *store.Store, path string, opt Options) (image.Record, error) {
-	im := &importer{ctx: ctx, store: st, path: path, policy: opt.Policy, progress: opt.Progress, keep: opt.KeepBlobs}
-	if im.progress == nil {
-		im.progress = func(Event) {}
-	}
+	im := newImporter(ctx, st, opt)
+	im.path, im.readAll = path, true
 	rec, err := im.run()
 	if err != nil {
 		return image.Record{}, fmt.Errorf("image %s: %w", path, noSpace(unnamed(err, im.path)))
@@ -69,11 +96,12 @@ func unnamed(err error, path string) error {
 type importer struct {
 	ctx      context.Context
 	store    *store.Store
-	path     string
+	opt      Options
+	path     string // of a file
 	ref      string // of several images in one file, the one that is meant
-	policy   trust.Policy
+	readAll  bool   // also what the store has already
 	progress func(Event)
-	keep     bool
+	budget   *tree.Budget
 
 	staging *store.Staging
 	file    *os.File
@@ -81,20 +109,45 @@ type importer struct {
 	trust   image.Trust
 }
 
+func newImporter(ctx context.Context, st *store.Store, opt Options) *importer {
+	im := &importer{ctx: ctx, store: st, opt: opt, budget: tree.NewBudget(opt.Limits), progress: func(Event) {}}
+	if opt.Progress != nil {
+		var mu sync.Mutex
+		im.progress = func(e Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			opt.Progress(e)
+		}
+	}
+	return im
+}
+
+// staged runs make with a staging entry. What make leaves in there goes, unless
+// it was interrupted: then the layers that are verified stay for the next try.
+func (im *importer) staged(make func() (image.Record, error)) (rec image.Record, err error) {
+	if im.staging, err = im.store.Stage(im.ctx); err != nil {
+		return rec, err
+	}
+	rec, err = make()
+	// What could not be deleted is unlocked, and gc takes it.
+	if err != nil && !errs.Is(err, errs.Denied) {
+		_ = im.staging.Interrupt()
+	} else {
+		_ = im.staging.Close()
+	}
+	return rec, err
+}
+
 func (im *importer) run() (rec image.Record, err error) {
 	info, err := im.stat()
 	if err != nil {
 		return rec, classify(err)
 	}
-	if im.staging, err = im.store.Stage(im.ctx); err != nil {
+	if err := im.checkForm(info); err != nil {
 		return rec, err
 	}
-	defer func() {
-		// What could not be deleted is unlocked, and gc takes it.
-		_ = im.staging.Close()
-	}()
 	if info.IsDir() {
-		return im.layoutDir()
+		return im.staged(im.layoutDir)
 	}
 	if !info.Mode().IsRegular() {
 		return rec, errs.Newf(errs.Usage, "not a regular file")
@@ -112,9 +165,23 @@ func (im *importer) run() (rec image.Record, err error) {
 		return rec, err
 	}
 	if kind == formatACI {
-		return im.aci()
+		if im.opt.Form != ref.AnyForm {
+			return rec, errs.Newf(errs.Usage, "is an ACI, and no %s", im.opt.Form)
+		}
+		return im.staged(im.aci)
 	}
-	return im.archive(packed)
+	return im.staged(func() (image.Record, error) { return im.archive(packed) })
+}
+
+// checkForm compares what lies there with what the reference says.
+func (im *importer) checkForm(info os.FileInfo) error {
+	if im.opt.Form == ref.AnyForm || info.IsDir() == (im.opt.Form == ref.Layout) {
+		return nil
+	}
+	if info.IsDir() {
+		return errs.Newf(errs.Usage, "is a folder, and no %s", im.opt.Form)
+	}
+	return errs.WithHint(errs.Newf(errs.Usage, "is a file, and no folder with an OCI image layout"), "%s:FILE is for a layout in a tar", ref.OCIArchive)
 }
 
 // stat looks for the file of that name; if there is none, what follows a colon
@@ -138,14 +205,14 @@ func (im *importer) stat() (os.FileInfo, error) {
 
 // admit asks whether the image may get in.
 func (im *importer) admit(kind image.Kind) (err error) {
-	im.trust, err = im.policy.Verify(trust.Candidate{Path: filepath.Base(im.path), Kind: kind})
+	im.trust, err = im.opt.Policy.Verify(trust.Candidate{Path: filepath.Base(im.path), Kind: kind})
 	return err
 }
 
 // input is the file from its start, reporting how far it was read.
 func (im *importer) input() io.Reader {
 	return &counter{r: io.NewSectionReader(im.file, 0, im.size), report: func(n int64) {
-		im.progress(Event{Stage: "read", Object: im.path, Done: n, Total: im.size})
+		im.progress(Event{Stage: StageRead, Object: im.path, Done: n, Total: im.size})
 	}}
 }
 

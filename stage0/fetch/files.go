@@ -16,6 +16,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/fault"
 	"github.com/rkt-pods/rkt/pkg/image"
+	"github.com/rkt-pods/rkt/pkg/ref"
 )
 
 // files is a folder of files: a real one, or a tar with an index.
@@ -138,6 +139,15 @@ func (im *importer) archive(packed compression) (rec image.Record, err error) {
 	f, err := indexTar(file, size)
 	if err != nil {
 		return rec, err
+	}
+	// What docker save writes nowadays is both.
+	for form, read := range map[ref.Form]func(files) (image.Record, bool, error){ref.OCIArchive: im.layout, ref.DockerArchive: im.docker} {
+		if im.opt.Form == form {
+			if rec, ok, err := read(f); ok || err != nil {
+				return rec, err
+			}
+			return rec, errs.Newf(errs.Usage, "is no %s", form)
+		}
 	}
 	if rec, ok, err := im.layout(f); ok || err != nil {
 		return rec, err

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"runtime"
 	"slices"
@@ -14,9 +13,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/digest"
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/image"
-	"github.com/rkt-pods/rkt/pkg/layer"
 	"github.com/rkt-pods/rkt/stage0/oci"
-	"github.com/rkt-pods/rkt/stage0/tree"
 )
 
 // maxIndexDepth is how far indexes may be nested.
@@ -35,7 +32,7 @@ func (im *importer) layout(f files) (rec image.Record, ok bool, err error) {
 	if err := json.Unmarshal(raw, &version); err != nil || !strings.HasPrefix(version.Version, "1.") {
 		return rec, true, errs.Newf(errs.Unsupported, "%s: not a layout of version 1", oci.LayoutFile)
 	}
-	l := &ociImport{importer: im, files: f, rawLayout: raw}
+	l := &ociImport{importer: im, content: layoutContent{im, f}, rawLayout: raw}
 	l.rawIndex, err = readSmall(f, oci.IndexFile)
 	if missing(err) {
 		return rec, false, nil
@@ -54,13 +51,66 @@ func (im *importer) layout(f files) (rec image.Record, ok bool, err error) {
 	return rec, true, err
 }
 
-// ociImport imports one image of a layout.
+// blobs is where the blobs of an OCI image come from.
+type blobs interface {
+	// open opens a blob as it was published. The reader fails if that is not
+	// what the descriptor says.
+	open(ctx context.Context, desc oci.Descriptor) (io.ReadCloser, error)
+	// layer opens the tar of a layer; all checks come with the reader's end.
+	layer(ctx context.Context, desc oci.Descriptor, told func(int64)) (io.ReadCloser, error)
+}
+
+// ociImport imports one image of a layout or a registry.
 type ociImport struct {
 	*importer
-	files     files
+	content   blobs
 	rawLayout []byte
 	rawIndex  []byte
 	index     oci.Index
+}
+
+// layoutContent is a layout's.
+type layoutContent struct {
+	*importer
+	files files
+}
+
+func (c layoutContent) open(_ context.Context, desc oci.Descriptor) (io.ReadCloser, error) {
+	d, err := blobDigest(desc)
+	if err != nil {
+		return nil, err
+	}
+	f, _, err := c.files.open(oci.BlobName(d))
+	if err != nil {
+		return nil, errs.Newf(errs.Corrupt, "blob %s: %w", d.OCI(), err)
+	}
+	return readCloser{digest.Reader(f, d, desc.Size), f}, nil
+}
+
+func (c layoutContent) layer(ctx context.Context, desc oci.Descriptor, told func(int64)) (io.ReadCloser, error) {
+	r, err := c.open(ctx, desc)
+	if err != nil {
+		return nil, err
+	}
+	return c.unpacked(ctx, r, told)
+}
+
+// blobDigest checks what a descriptor says.
+func blobDigest(desc oci.Descriptor) (digest.Digest, error) {
+	d, err := digest.ParseOCI(desc.Digest)
+	if err != nil {
+		return d, errs.WithClass(errs.Corrupt, err)
+	}
+	if desc.Size < 0 {
+		return d, errs.Newf(errs.Corrupt, "blob %s: a size of %d bytes", d.OCI(), desc.Size)
+	}
+	return d, nil
+}
+
+// readCloser reads from one and closes another.
+type readCloser struct {
+	io.Reader
+	io.Closer
 }
 
 // choose finds the one image that is meant: by the reference if one was given,
@@ -189,32 +239,16 @@ func (l *ociImport) platform(list []oci.Descriptor) (oci.Descriptor, error) {
 	return oci.Descriptor{}, err
 }
 
-// openBlob opens a blob; the reader fails if it is not what the descriptor says.
-func (l *ociImport) openBlob(desc oci.Descriptor) (io.Closer, io.Reader, error) {
-	d, err := digest.ParseOCI(desc.Digest)
-	if err != nil {
-		return nil, nil, errs.WithClass(errs.Corrupt, err)
-	}
-	if desc.Size < 0 {
-		return nil, nil, errs.Newf(errs.Corrupt, "blob %s: a size of %d bytes", d.OCI(), desc.Size)
-	}
-	f, _, err := l.files.open(oci.BlobName(d))
-	if err != nil {
-		return nil, nil, errs.Newf(errs.Corrupt, "blob %s: %w", d.OCI(), err)
-	}
-	return f, digest.Reader(f, d, desc.Size), nil
-}
-
 // blob reads a small blob.
 func (l *ociImport) blob(desc oci.Descriptor) ([]byte, error) {
 	if desc.Size > image.MaxManifest {
 		return nil, errs.Newf(errs.Corrupt, "blob %s: larger than %d bytes", desc.Digest, image.MaxManifest)
 	}
-	f, r, err := l.openBlob(desc)
+	r, err := l.content.open(l.ctx, desc)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer r.Close()
 	return io.ReadAll(r)
 }
 
@@ -224,9 +258,9 @@ func (l *ociImport) image(desc oci.Descriptor) (rec image.Record, err error) {
 	if err != nil {
 		return rec, err
 	}
-	var m oci.Manifest
-	if err := json.Unmarshal(raw, &m); err != nil {
-		return rec, errs.Newf(errs.Corrupt, "manifest %s: not valid JSON: %w", desc.Digest, err)
+	m, err := parseManifest(desc, raw)
+	if err != nil {
+		return rec, err
 	}
 	rawConfig, err := l.blob(m.Config)
 	if err != nil {
@@ -239,12 +273,7 @@ func (l *ociImport) image(desc oci.Descriptor) (rec image.Record, err error) {
 	if len(m.Layers) != len(config.RootFS.DiffIDs) {
 		return rec, errs.Newf(errs.Corrupt, "manifest %s: %d layers, but the config has %d diff ids", desc.Digest, len(m.Layers), len(config.RootFS.DiffIDs))
 	}
-	for _, d := range m.Layers {
-		if !strings.Contains(d.MediaType, "tar") || strings.Contains(d.MediaType, "encrypted") {
-			return rec, errs.Newf(errs.Unsupported, "layer %s: media type %q", d.Digest, d.MediaType)
-		}
-	}
-	own, ownAlg, err := l.original(desc, &m)
+	own, ownAlg, err := l.original(desc, m)
 	if err != nil {
 		return rec, err
 	}
@@ -266,16 +295,41 @@ func (l *ociImport) image(desc oci.Descriptor) (rec image.Record, err error) {
 	if rec.Config, err = l.staging.AddBlob(m.Config.Alg(), rawConfig); err != nil {
 		return rec, err
 	}
-	chain, err := l.layers(&rec, config.RootFS.DiffIDs, func(i int) (io.Closer, io.Reader, error) { return l.openBlob(m.Layers[i]) })
+	list, err := inputs(config.RootFS.DiffIDs, func(i int, want digest.Digest) input {
+		return input{want: want, object: m.Layers[i].Digest, size: m.Layers[i].Size, open: func(ctx context.Context, told func(int64)) (io.ReadCloser, error) {
+			return l.content.layer(ctx, m.Layers[i], told)
+		}}
+	})
 	if err != nil {
 		return rec, err
 	}
-	if l.keep && !exported {
-		if rec.Kept, err = l.keepBlobs(desc, &m); err != nil {
+	chain, err := l.layers(&rec, list)
+	if err != nil {
+		return rec, err
+	}
+	if l.opt.KeepBlobs && !exported {
+		if rec.Kept, err = l.keepBlobs(desc, m); err != nil {
 			return rec, err
 		}
 	}
 	return l.commit(rec, chain)
+}
+
+// parseManifest reads a manifest and refuses layers that are no tars.
+func parseManifest(desc oci.Descriptor, raw []byte) (*oci.Manifest, error) {
+	var m oci.Manifest
+	if err := json.Unmarshal(raw, &m); err != nil {
+		return nil, errs.Newf(errs.Corrupt, "manifest %s: not valid JSON: %w", desc.Digest, err)
+	}
+	for _, d := range m.Layers {
+		if !strings.Contains(d.MediaType, "tar") || strings.Contains(d.MediaType, "encrypted") {
+			return nil, errs.Newf(errs.Unsupported, "layer %s: media type %q", d.Digest, d.MediaType)
+		}
+		if _, err := blobDigest(d); err != nil {
+			return nil, err
+		}
+	}
+	return &m, nil
 }
 
 // begin checks what is known before any layer is read.
@@ -328,103 +382,4 @@ func (im *importer) name(rec *image.Record, refs []string) {
 	if len(rec.Names) == 0 {
 		rec.Names = []string{rec.Name}
 	}
-}
-
-// layers brings in the layers that the store lacks, each once. Those that it has
-// are read too: a file is good or not, whatever was imported before.
-func (im *importer) layers(rec *image.Record, diffIDs []string, open func(int) (io.Closer, io.Reader, error)) (*tree.Chain, error) {
-	keys := make([]string, len(diffIDs))
-	want := make([]digest.Digest, len(diffIDs))
-	for i, id := range diffIDs {
-		d, err := digest.ParseOCI(id)
-		if err != nil {
-			return nil, errs.WithClass(errs.Corrupt, fmt.Errorf("diff id: %w", err))
-		}
-		want[i], keys[i] = d, layer.Key(layer.OCI, d)
-	}
-	rec.Own = keys
-	missing, err := im.staging.Need(im.ctx, keys)
-	if err != nil {
-		return nil, err
-	}
-	chain := tree.NewChain(im.store, im.staging)
-	for i, key := range keys {
-		im.progress(Event{Stage: "layer", Object: key, Done: int64(i + 1), Total: int64(len(keys))})
-		f, r, err := open(i)
-		if err == nil {
-			if slices.Contains(missing, key) && !slices.Contains(keys[:i], key) {
-				var l tree.Layer
-				var dir string
-				if l, dir, err = im.unpack(r, want[i]); err == nil {
-					chain.Add(l.Meta, dir)
-				}
-			} else {
-				err = im.check(r, want[i])
-			}
-			_ = f.Close() // read only
-		}
-		if err != nil {
-			return nil, fmt.Errorf("layer %d of %d: %w", i+1, len(keys), err)
-		}
-	}
-	chain.OCI(keys)
-	return chain, nil
-}
-
-// unpack reads one layer to the end of r, whose own check comes with the end.
-func (im *importer) unpack(r io.Reader, want digest.Digest) (tree.Layer, string, error) {
-	in, _, err := decompress(r)
-	if err != nil {
-		return tree.Layer{}, "", err
-	}
-	defer in.Close()
-	dir, err := im.staging.NewLayer()
-	if err != nil {
-		return tree.Layer{}, "", err
-	}
-	l, err := tree.Unpack(im.ctx, in, dir, tree.Options{Kind: layer.OCI, Want: want})
-	if err != nil {
-		return l, "", err
-	}
-	return l, dir, atEnd(r)
-}
-
-// check reads a layer that is there already and compares it with its diff id.
-func (im *importer) check(r io.Reader, want digest.Digest) error {
-	in, _, err := decompress(r)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	h := want.Alg.New()
-	if _, err := io.Copy(h, contextReader{im.ctx, in}); err != nil {
-		return err
-	}
-	if got := digest.Sum(want.Alg, h); got != want {
-		return errs.Newf(errs.Corrupt, "layer %s: the content is %s", want.OCI(), got.OCI())
-	}
-	return atEnd(r)
-}
-
-// atEnd reads to the end of r, whose own check comes with it.
-func atEnd(r io.Reader) error {
-	n, err := io.Copy(io.Discard, r)
-	if err == nil && n > 0 {
-		err = errs.Newf(errs.Corrupt, "%d bytes after the end of the layer", n)
-	}
-	return err
-}
-
-// contextReader ends with its context.
-type contextReader struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-// Read reads the next bytes.
-func (c contextReader) Read(p []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return c.r.Read(p)
 }

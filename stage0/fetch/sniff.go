@@ -218,3 +218,39 @@ func unknown(err error) error {
 	return errs.WithHint(errs.Newf(errs.Unsupported, "unknown format"),
 		"an image is an ACI, an OCI image layout (folder or tar) or what docker save writes")
 }
+
+// unpacked opens the content of a layer, whatever it is packed with. The reader's
+// end comes with that of r, and so with the check of its digest. Closing it closes
+// r.
+func (im *importer) unpacked(_ context.Context, r io.ReadCloser, told func(int64)) (io.ReadCloser, error) {
+	in, _, err := decompress(&counter{r: r, report: told})
+	if err != nil {
+		_ = r.Close() // read only
+		return nil, err
+	}
+	return &wholeLayer{in, r}, nil
+}
+
+// wholeLayer reads what follows the layer too.
+type wholeLayer struct {
+	io.ReadCloser
+	packed io.ReadCloser
+}
+
+// Read reads the next bytes.
+func (w *wholeLayer) Read(p []byte) (int, error) {
+	n, err := w.ReadCloser.Read(p)
+	if errors.Is(err, io.EOF) {
+		left, rerr := io.Copy(io.Discard, w.packed)
+		if rerr == nil && left > 0 {
+			rerr = errs.Newf(errs.Corrupt, "%d bytes after the end of the layer", left)
+		}
+		err = cmp.Or(rerr, err)
+	}
+	return n, err
+}
+
+// Close closes both.
+func (w *wholeLayer) Close() error {
+	return errors.Join(w.ReadCloser.Close(), w.packed.Close())
+}

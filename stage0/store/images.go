@@ -105,13 +105,38 @@ func (s *Store) Lookup(arg string) (image.Record, error) {
 		return image.Record{}, errs.WithHint(err, "it takes an ID or a name, which \"rkt image list\" shows; \"rkt fetch FILE\" imports a file and prints its ID")
 	}
 	rec, err := s.ByName(r.Name, r.Labels)
-	// Docker's tools write names in full into images.
-	if full := ref.FullName(r.Name); errs.Is(err, errs.NotFound) && full != r.Name {
-		if found, ferr := s.ByName(full, r.Labels); ferr == nil {
-			return found, nil
+	for _, name := range spellings(r.Name) {
+		if errs.Is(err, errs.NotFound) {
+			rec, err = better(rec, err)(s.ByName(name, r.Labels))
+		}
+		if errs.Is(err, errs.NotFound) && r.Kind == ref.OCI && r.Tag == ref.DefaultTag {
+			rec, err = better(rec, err)(s.ByName(name, nil))
 		}
 	}
 	return rec, err
+}
+
+// better keeps the first error, since that is of the name as it was given.
+func better(rec image.Record, err error) func(image.Record, error) (image.Record, error) {
+	return func(found image.Record, ferr error) (image.Record, error) {
+		if ferr == nil {
+			return found, nil
+		}
+		return rec, err
+	}
+}
+
+// spellings are the ways in which an image of the name may be named in itself:
+// Docker's tools write names in full, and others as they were given.
+func spellings(name string) []string {
+	list := []string{name}
+	if full := ref.FullName(name); full != name {
+		list = append(list, full)
+	}
+	if short, ok := strings.CutPrefix(name, ref.DockerHost+"/"); ok {
+		list = append(list, short, strings.TrimPrefix(short, ref.DockerOwner+"/"))
+	}
+	return list
 }
 
 // ByName finds the newest image of that name whose labels have the values

@@ -192,7 +192,7 @@ func TestLookup(t *testing.T) {
 		"sha512-": "image ID too short", "sha512-a": "image ID too short", "sha512-" + strings.Repeat("0", 128): "no image IDs found",
 		"sha512-zz": "hex digits", "example.com/none": "not in the store", "example.com/app:3.0": "not in the store", "sha256:" + strings.Repeat("0", 64): "no image IDs found",
 		"/etc": `image "/etc": not in the store`, "../../etc": `image "../../etc": not in the store`, "file:///x": `image "file:///x": not in the store`,
-		"https://x.example/a.aci": `image "https://x.example/a.aci": not in the store`, "docker://none": `image "none": not in the store`,
+		"https://x.example/a.aci": `image "https://x.example/a.aci": not in the store`, "docker://none": `image "docker.io/library/none:latest": not in the store`,
 	} {
 		if _, err := s.Lookup(arg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want %q", arg, err, want)

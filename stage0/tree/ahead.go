@@ -81,8 +81,12 @@ func (a *ahead) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// close waits until the stream is no longer in use.
-func (a *ahead) close() {
+// close waits until the stream is no longer in use. abort, if there is one, ends
+// a read that waits for more; at the end of the stream nothing waits.
+func (a *ahead) close(abort func()) {
 	close(a.stop)
+	if abort != nil && a.cur.err == nil {
+		abort()
+	}
 	<-a.done
 }

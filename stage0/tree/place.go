@@ -101,6 +101,9 @@ func (u *unpacker) file(name string, h *tar.Header) error {
 	if u.meta.Size > maxSize {
 		return errs.Newf(errs.Denied, "more than %d bytes in one layer", int64(maxSize))
 	}
+	if err := u.opt.Budget.take(h.Size, 0); err != nil {
+		return err
+	}
 	pfd, base, err := u.parent(name)
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ package tree
 
 import (
 	"archive/tar"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -42,8 +44,45 @@ const (
 
 // Options say what kind of tar it is.
 type Options struct {
-	Kind layer.Kind    // layer.ACI or layer.OCI
-	Want digest.Digest // what the uncompressed tar must be; zero: it is told, not asked
+	Kind   layer.Kind    // layer.ACI or layer.OCI
+	Want   digest.Digest // what the uncompressed tar must be; zero: it is told, not asked
+	Budget *Budget       // what the layers of one image may have together; nil: no limit but each layer's own
+	Abort  func()        // makes a read of the tar end that waits for more; nil: none does
+}
+
+// Limits are what the layers of one image may have at most, together. Zeroes
+// stand for the defaults.
+type Limits struct {
+	Size    int64 // bytes of their files
+	Entries int64
+}
+
+// DefaultLimits are far above real images and below what fills a host's disk
+// or its table of inodes unnoticed.
+var DefaultLimits = Limits{Size: 256 << 30, Entries: 5_000_000}
+
+// Budget is what is left of the limits. Several layers may draw on it at once.
+type Budget struct {
+	limits        Limits
+	size, entries atomic.Int64
+}
+
+// NewBudget is a budget of which nothing is spent.
+func NewBudget(l Limits) *Budget {
+	return &Budget{limits: Limits{Size: cmp.Or(l.Size, DefaultLimits.Size), Entries: cmp.Or(l.Entries, DefaultLimits.Entries)}}
+}
+
+// take spends. The error is of class Denied once there is nothing left.
+func (b *Budget) take(size, entries int64) error {
+	switch {
+	case b == nil:
+		return nil
+	case b.entries.Add(entries) > b.limits.Entries:
+		return errs.WithHint(errs.Newf(errs.Denied, "the image has more than %d files", b.limits.Entries), "--max-entries=N allows more")
+	case b.size.Add(size) > b.limits.Size:
+		return errs.WithHint(errs.Newf(errs.Denied, "the image has more than %d bytes", b.limits.Size), "--max-image-size=SIZE allows more")
+	}
+	return nil
 }
 
 // Layer is an unpacked tar.
@@ -130,7 +169,7 @@ type unpacker struct {
 }
 
 func (u *unpacker) close() {
-	u.ahead.close()
+	u.ahead.close(u.opt.Abort)
 	u.root.close()
 }
 
@@ -241,6 +280,9 @@ func (u *unpacker) entry(h *tar.Header) error {
 	u.meta.Entries++
 	if u.meta.Entries > maxEntries {
 		return errs.Newf(errs.Denied, "more than %d entries", maxEntries)
+	}
+	if err := u.opt.Budget.take(0, 1); err != nil {
+		return err
 	}
 	if h.Typeflag == tar.TypeXGlobalHeader {
 		return u.split.payload(h.Name, 0, nil)
