@@ -19,13 +19,13 @@ INITFLAGS := -Os -static -nostdlib -nostartfiles -ffreestanding -fno-stack-prote
 export GOFLAGS
 
 .PHONY: all
-all: bin/rkt bin/stage1 bin/podinit
+all: bin/rkt bin/rkt-verify bin/stage1 bin/podinit
 
 # rkt itself is pure Go; stage1 needs cgo for libcontainer's and its own C part
 # that must run before the Go runtime, and is static so that it runs anywhere.
-.PHONY: bin/rkt bin/stage1
-bin/rkt:
-	CGO_ENABLED=0 go build -ldflags '$(LDFLAGS)' -o $@ ./cmd/rkt
+.PHONY: bin/rkt bin/rkt-verify bin/stage1
+bin/rkt bin/rkt-verify:
+	CGO_ENABLED=0 go build -ldflags '$(LDFLAGS)' -o $@ ./cmd/$(@F)
 
 bin/stage1:
 	@pkg-config --exists libseccomp || { echo "make: stage1 needs libseccomp's headers and pkg-config: 'make host' installs them on Debian" >&2; exit 1; }
@@ -38,6 +38,7 @@ bin/podinit: stage1/podinit/podinit.c
 .PHONY: install
 install: all
 	install -D -m 0755 bin/rkt $(DESTDIR)$(PREFIX)/bin/rkt
+	install -D -m 0755 bin/rkt-verify $(DESTDIR)$(PREFIX)/libexec/rkt/rkt-verify
 	install -D -m 0755 bin/stage1 $(DESTDIR)$(PREFIX)/libexec/rkt/stage1
 	install -D -m 0755 bin/podinit $(DESTDIR)$(PREFIX)/libexec/rkt/podinit
 	for page in Documentation/man/*.1; do install -D -m 0644 $$page $(DESTDIR)$(PREFIX)/share/man/man1/$${page##*/}; done

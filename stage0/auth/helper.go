@@ -102,10 +102,12 @@ func (c *Chain) runHelper(ctx context.Context, name, server string) ([]byte, err
 	kill := func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
 	cmd.Cancel = kill
 	cmd.WaitDelay = time.Second
-	err = cmd.Run()
-	if cmd.Process != nil {
-		// Whoever is left of the group: it may be empty by now.
-		_ = kill()
+	if err = cmd.Start(); err == nil {
+		// As long as the helper is not waited for, its number is nobody else's,
+		// and the rest of its group can be killed by it.
+		waitExit(cmd.Process.Pid)
+		_ = kill() // nobody may be left
+		err = cmd.Wait()
 	}
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
@@ -122,6 +124,12 @@ func (c *Chain) runHelper(ctx context.Context, name, server string) ([]byte, err
 		said = strings.TrimSpace(out.String()) // where helpers print errors
 	}
 	return nil, errs.Newf(errs.Unavailable, "%w: %q", err, said)
+}
+
+// waitExit waits until a child has ended and leaves it to be waited for.
+func waitExit(pid int) {
+	for unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
+	}
 }
 
 // helperEnv is this program's environment with the home that belongs to the user

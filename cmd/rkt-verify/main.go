@@ -1,0 +1,18 @@
+// Command rkt-verify reads keys and signatures for rkt, which starts it without
+// rights whenever a signature has to be checked: a question on its standard
+// input, the answer on its standard output. It is no command for people.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/rkt-pods/rkt/stage0/trust/sigcheck"
+)
+
+func main() {
+	if err := sigcheck.Serve(os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintf(os.Stderr, "%v\n", err)
+		os.Exit(1)
+	}
+}
