@@ -147,7 +147,13 @@ type wrapped struct {
 	err  error
 }
 
-func (w wrapped) Error() string { return w.what + ": " + w.err.Error() }
+func (w wrapped) Error() string {
+	if w.what == "" {
+		return w.err.Error()
+	}
+	return w.what + ": " + w.err.Error()
+}
+
 func (w wrapped) Unwrap() error { return w.err }
 
 // Write takes the next bytes of the file as it was published, packed or not. It

@@ -122,14 +122,14 @@ func issuer(s *packet.Signature) string {
 	return "unknown"
 }
 
-// signer is a key that may have made a signature: the primary key of an entity
+// madeBy is a key that may have made a signature: the primary key of an entity
 // or one of its subkeys.
-type signer struct {
+type madeBy struct {
 	entity *openpgp.Entity
 	subkey *openpgp.Subkey // nil: the primary key
 }
 
-func (k signer) public() *packet.PublicKey {
+func (k madeBy) public() *packet.PublicKey {
 	if k.subkey != nil {
 		return k.subkey.PublicKey
 	}
@@ -137,18 +137,18 @@ func (k signer) public() *packet.PublicKey {
 }
 
 // find looks for the key that a signature names.
-func find(list openpgp.EntityList, s *packet.Signature) (signer, bool) {
+func find(list openpgp.EntityList, s *packet.Signature) (madeBy, bool) {
 	for _, e := range list {
 		if s.CheckKeyIdOrFingerprint(e.PrimaryKey) {
-			return signer{entity: e}, true
+			return madeBy{entity: e}, true
 		}
 		for i := range e.Subkeys {
 			if s.CheckKeyIdOrFingerprint(e.Subkeys[i].PublicKey) {
-				return signer{e, &e.Subkeys[i]}, true
+				return madeBy{e, &e.Subkeys[i]}, true
 			}
 		}
 	}
-	return signer{}, false
+	return madeBy{}, false
 }
 
 func inspect(q sigwire.Inspect) sigwire.Answer {
@@ -230,7 +230,7 @@ func verifyOpenPGP(q sigwire.OpenPGP, now time.Time) sigwire.Answer {
 }
 
 // check says whether the key counts today, and did when it signed.
-func (k signer) check(s *packet.Signature, now time.Time) *sigwire.Refusal {
+func (k madeBy) check(s *packet.Signature, now time.Time) *sigwire.Refusal {
 	if no := checkEntity(k.entity, now); no != nil {
 		return no
 	}
