@@ -19,12 +19,12 @@ INITFLAGS := -Os -static -nostdlib -nostartfiles -ffreestanding -fno-stack-prote
 export GOFLAGS
 
 .PHONY: all
-all: bin/rkt bin/rkt-verify bin/stage1 bin/podinit
+all: bin/rkt bin/rkt-fetch bin/rkt-verify bin/stage1 bin/podinit
 
-# rkt itself is pure Go; stage1 needs cgo for libcontainer's and its own C part
+# rkt and its helpers are pure Go; stage1 needs cgo for libcontainer's and its own C part
 # that must run before the Go runtime, and is static so that it runs anywhere.
-.PHONY: bin/rkt bin/rkt-verify bin/stage1
-bin/rkt bin/rkt-verify:
+.PHONY: bin/rkt bin/rkt-fetch bin/rkt-verify bin/stage1
+bin/rkt bin/rkt-fetch bin/rkt-verify:
 	CGO_ENABLED=0 go build -ldflags '$(LDFLAGS)' -o $@ ./cmd/$(@F)
 
 bin/stage1:
@@ -39,6 +39,7 @@ bin/podinit: stage1/podinit/podinit.c
 install: all
 	install -D -m 0755 bin/rkt $(DESTDIR)$(PREFIX)/bin/rkt
 	install -D -m 0755 bin/rkt-verify $(DESTDIR)$(PREFIX)/libexec/rkt/rkt-verify
+	install -D -m 0755 bin/rkt-fetch $(DESTDIR)$(PREFIX)/libexec/rkt/rkt-fetch
 	install -D -m 0755 bin/stage1 $(DESTDIR)$(PREFIX)/libexec/rkt/stage1
 	install -D -m 0755 bin/podinit $(DESTDIR)$(PREFIX)/libexec/rkt/podinit
 	for page in Documentation/man/*.1; do install -D -m 0644 $$page $(DESTDIR)$(PREFIX)/share/man/man1/$${page##*/}; done

@@ -1,0 +1,160 @@
+package web
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt-pods/rkt/pkg/errs"
+)
+
+// errPlain is what a server does that answers a TLS handshake in plain text.
+var errPlain = errors.New("speaks plain http, not https")
+
+// SpeaksNoTLS says whether what an error is about may be had by plain http.
+func SpeaksNoTLS(err error) bool {
+	return errors.Is(err, errPlain) || errors.Is(err, unix.ECONNREFUSED)
+}
+
+// Explain says what went wrong on the way to an answer.
+func Explain(err error, what string) error {
+	if err == nil {
+		return nil
+	}
+	host := "the other side"
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		err = u.Err
+		if parsed, perr := url.Parse(u.URL); perr == nil {
+			host = parsed.Host
+		}
+	}
+	class, cause, hint := explain(err, host)
+	err = errs.WithClass(class, fmt.Errorf("%s: %w", what, cause))
+	if hint != "" {
+		err = errs.WithHint(err, "%s", hint)
+	}
+	return err
+}
+
+func explain(err error, host string) (errs.Class, error, string) {
+	if class, cause, hint := explainTLS(err, host); class != "" {
+		return class, cause, hint
+	}
+	text := err.Error()
+	var netErr net.Error
+	dns, isDNS := errors.AsType[*net.DNSError](err)
+	switch {
+	case errs.ClassOf(err) != errs.Internal:
+		return errs.ClassOf(err), err, ""
+	case errors.Is(err, context.Canceled):
+		return errs.Unavailable, err, ""
+	case isDNS && dns.IsNotFound:
+		return errs.Unavailable, fmt.Errorf("%s: no such host", dns.Name), "see /etc/resolv.conf, /etc/hosts and the proxy's settings in the environment"
+	case isDNS:
+		return errs.Unavailable, fmt.Errorf("look up %s: %s", dns.Name, dns.Err), "see /etc/resolv.conf"
+	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETUNREACH):
+		return errs.Unavailable, fmt.Errorf("connect to %s: %w", host, innermost(err)), ""
+	case errors.As(err, &netErr) && netErr.Timeout():
+		return errs.Unavailable, fmt.Errorf("no answer from %s in time", host), ""
+	case strings.Contains(text, "response headers exceeded"):
+		return errs.Corrupt, fmt.Errorf("%s sends a header of more than %d bytes", host, maxHeader), ""
+	case isCut(err):
+		return errs.Unavailable, fmt.Errorf("%s cut the connection", host), ""
+	case strings.Contains(text, "malformed"):
+		return errs.Corrupt, fmt.Errorf("%s does not speak HTTP: %w", host, err), ""
+	case strings.Contains(text, "proxyconnect"), strings.Contains(text, "Proxy"):
+		return errs.Unavailable, err, "the proxy's settings come from the environment: HTTPS_PROXY, HTTP_PROXY, NO_PROXY"
+	default:
+		return errs.Unavailable, err, ""
+	}
+}
+
+// explainTLS names what is wrong with a certificate or a handshake. An empty
+// class says that it is something else.
+func explainTLS(err error, host string) (errs.Class, error, string) {
+	const insecure = "--insecure-options=tls does without the check"
+	if errors.Is(err, http.ErrSchemeMismatch) {
+		return errs.Denied, fmt.Errorf("%s %w", host, errPlain),
+			"\"plainHTTP\" in registries.d allows it for a registry, --insecure-options=http for one command"
+	}
+	var authority x509.UnknownAuthorityError
+	var name x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	var alert tls.AlertError
+	var record tls.RecordHeaderError
+	switch {
+	case errors.As(err, &authority):
+		issuer := ""
+		if authority.Cert != nil {
+			issuer = fmt.Sprintf(" (issuer %q)", authority.Cert.Issuer.String())
+		}
+		return errs.Denied, fmt.Errorf("certificate of %s: signed by an authority that is not known here%s", host, issuer),
+			"put the authority's certificate into /etc/containers/certs.d/" + host + "/ca.crt, or name it in SSL_CERT_FILE; " + insecure
+	case errors.As(err, &name):
+		return errs.Denied, fmt.Errorf("certificate of %s: it is for %s", host, names(name.Certificate)),
+			"use a name that it is for; " + insecure
+	case errors.As(err, &invalid):
+		cause, hint := explainInvalid(invalid)
+		return errs.Denied, fmt.Errorf("certificate of %s: %w", host, cause), hint + insecure
+	case errors.As(err, &alert):
+		return errs.Denied, fmt.Errorf("TLS handshake with %s: it says %w", host, alert),
+			"if it wants a client certificate, put NAME.cert and NAME.key into /etc/containers/certs.d/" + host
+	case errors.As(err, &record):
+		return errs.Corrupt, fmt.Errorf("%s does not speak TLS", host), ""
+	}
+	return "", nil, ""
+}
+
+func explainInvalid(e x509.CertificateInvalidError) (cause error, hint string) {
+	switch {
+	case e.Reason == x509.Expired && e.Cert != nil && time.Now().Before(e.Cert.NotBefore):
+		return fmt.Errorf("it is not valid before %s", e.Cert.NotBefore.UTC().Format(time.RFC3339)), "is this host's clock right? "
+	case e.Reason == x509.Expired && e.Cert != nil:
+		return fmt.Errorf("it expired on %s", e.Cert.NotAfter.UTC().Format(time.RFC3339)), "its owner has to renew it, unless this host's clock is wrong; "
+	default:
+		return errors.New(strings.TrimPrefix(e.Error(), "x509: ")), ""
+	}
+}
+
+func names(c *x509.Certificate) string {
+	var all []string
+	if c != nil {
+		all = append(all, c.DNSNames...)
+		for _, ip := range c.IPAddresses {
+			all = append(all, ip.String())
+		}
+	}
+	switch {
+	case len(all) == 0:
+		return "no host at all"
+	case len(all) > 5:
+		return strings.Join(all[:5], ", ") + " and others, not for it"
+	}
+	return strings.Join(all, ", ") + ", not for it"
+}
+
+func innermost(err error) error {
+	for {
+		next := errors.Unwrap(err)
+		if next == nil {
+			return err
+		}
+		err = next
+	}
+}
+
+// isCut says that a connection ended before what it carried.
+func isCut(err error) bool {
+	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) ||
+		errors.Is(err, unix.EPIPE) || strings.Contains(err.Error(), "server closed idle connection")
+}
