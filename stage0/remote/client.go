@@ -115,8 +115,9 @@ func (c *Client) receive() {
 			err = c.take(m)
 		}
 	}
+	err = c.blame(err)
 	c.stop()
-	c.finish(c.blame(err))
+	c.finish(err)
 }
 
 // blame finds out why the conversation failed: because the caller gave up,
