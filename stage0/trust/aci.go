@@ -252,7 +252,7 @@ func refused(what string, r *sigwire.Refusal) error {
 	case sigwire.KeyExpired:
 		return say("the key has expired", "\"rkt trust\" takes the publisher's renewed key")
 	case sigwire.KeyRevoked:
-		return say("the key is revoked", "its owner says that it is no longer to be trusted: remove it with \"rkt trust rm\", and ask the publisher for the new one")
+		return say("the key is revoked", "its owner says that it is no longer to be trusted: remove it with \"rkt trust --remove\", and ask the publisher for the new one")
 	case sigwire.KeyUsage:
 		return say("the key is not meant for signing", "")
 	case sigwire.Expired:

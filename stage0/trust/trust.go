@@ -201,7 +201,7 @@ const (
 )
 
 func (r *refusals) add(rank int, err error) {
-	if rank > r.rank {
+	if err != nil && rank > r.rank {
 		r.rank, r.err = rank, err
 	}
 }

@@ -1,6 +1,6 @@
 // Package verify compares images of the store with what was imported: records,
 // blobs, names, the layers of the image's own tars entry by entry, and the
-// layers that were made of others.
+// layers that were made of others. It also asks again who made an image.
 package verify
 
 import (
@@ -20,6 +20,7 @@ import (
 	"github.com/rkt-pods/rkt/stage0/oci"
 	"github.com/rkt-pods/rkt/stage0/store"
 	"github.com/rkt-pods/rkt/stage0/tree"
+	"github.com/rkt-pods/rkt/stage0/trust"
 )
 
 // Finding is one damage and where it is.
@@ -81,6 +82,23 @@ func (v *Verifier) Image(ctx context.Context, id string) (list []Finding, err er
 		}
 	}
 	return c.found, nil
+}
+
+// Distrust is what a Finding of Trust is.
+const Distrust = "trust"
+
+// Trust repeats the check of who made the image, by what is kept of it and the
+// policy that holds now.
+func (v *Verifier) Trust(ctx context.Context, id string, p trust.Policy) ([]Finding, error) {
+	rec, err := v.store.Image(id)
+	if err != nil {
+		return nil, err
+	}
+	_, err = p.Again(ctx, rec, v.store.Blob)
+	if errs.Is(err, errs.Denied) || errs.Is(err, errs.Corrupt) || errs.Is(err, errs.Unsupported) {
+		return []Finding{{Image: id, Damage: tree.Damage{What: Distrust, Detail: err.Error()}}}, nil
+	}
+	return nil, err
 }
 
 type check struct {
