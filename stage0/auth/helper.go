@@ -115,7 +115,7 @@ func (c *Chain) runHelper(ctx context.Context, name, server string) ([]byte, err
 	case ctx.Err() != nil:
 		return nil, errs.WithClass(errs.Unavailable, context.Cause(ctx))
 	case err == nil:
-		return out.Bytes(), nil
+		return append([]byte{}, out.Bytes()...), nil // not nil, also if it said nothing
 	case strings.TrimSpace(out.String()) == helperNotFound:
 		return nil, nil
 	}
