@@ -14,6 +14,7 @@ type appArg struct {
 	image     string
 	hasArgs   bool
 	execGiven bool
+	signature string      // file
 	plan      podplan.App // without its image and manifest
 }
 
@@ -119,6 +120,17 @@ func (a *appArgs) boolean(fs *pflag.FlagSet, name, usage string, set func(*appAr
 			return err
 		}
 		set(app, on)
+		return nil
+	})
+}
+
+// signature declares the one flag that fetch has for each image.
+func (a *appArgs) signature(fs *pflag.FlagSet) {
+	a.value(fs, "signature", "FILE", "the detached signature of the ACI (default: beside the image, with .asc at its end)", func(p *appArg, v string) error {
+		if p.signature != "" {
+			return errs.Newf(errs.Usage, "--signature can be given once per image")
+		}
+		p.signature = v
 		return nil
 	})
 }

@@ -46,10 +46,7 @@ func (a *appArgs) appFlags(fs *pflag.FlagSet, r *refusals) {
 	a.mapFlag(fs, "user-annotation", "annotation for users' own purposes", func(p *appArg) *map[string]string { return &p.plan.UserAnnotations })
 	a.mapFlag(fs, "user-label", "label for users' own purposes", func(p *appArg) *map[string]string { return &p.plan.UserLabels })
 	value(fs, "mount", "volume=NAME,target=PATH", "mount a volume; before any image: in every app", a.setMount)
-	a.value(fs, "signature", "FILE", "the image's signature (not supported yet)", func(_ *appArg, v string) error {
-		r.add("--signature=" + v)
-		return nil
-	})
+	a.signature(fs)
 	a.isolatorFlags(fs, r)
 	a.streamFlags(fs, r)
 }

@@ -7,57 +7,109 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/image"
 	"github.com/rkt-pods/rkt/stage0/fetch"
 )
 
+// fetchOptions are what fetch is asked for beside the images.
+type fetchOptions struct {
+	apps              appArgs
+	flags             fetchFlags
+	full, keep, quiet bool
+	format            string
+}
+
 func newFetch(g *globals) *cobra.Command {
-	var apps appArgs
-	var full, keep bool
+	var o fetchOptions
 	cmd := &cobra.Command{
 		Use:   "fetch [FLAGS] IMAGE…",
-		Short: "Import images into the store",
-		Long: `Verifies each image and puts it into the store; prints one image ID for each.
-An image is an ACI, an OCI image layout (folder or tar) or an archive made by
-docker save. Images from the network are not supported yet.`,
-		Example: `  rkt fetch ./etcd.aci
+		Short: "Fetch images into the store",
+		Long: `Fetches each image that the store lacks or that is another one at its source
+now, verifies it and puts it into the store; prints one image ID for each. An
+image is
+
+  docker://NAME[:TAG][@DIGEST]   of a registry; a NAME without a registry's host is
+                                 docker.io's, and one of a single word is
+                                 docker.io/library/NAME
+  NAME[:VERSION][,LABEL=VALUE]…  an ACI that is found by appc discovery
+  http(s)://….aci                an ACI
+  FILE, FOLDER                   an ACI, an OCI image layout (folder or tar), or
+                                 what docker save writes; FILE:REFERENCE is one of
+                                 several images in there
+  oci:FOLDER[:REFERENCE], oci-archive:FILE[:REFERENCE],
+  docker-archive:FILE[:REFERENCE]
+
+What is verified stays if the fetch is interrupted, and the next one goes on
+from there.`,
+		Example: `  rkt fetch docker://registry.example.com/app:1.2
+  rkt fetch --platform=linux/arm64 docker://alpine
+  rkt fetch ./etcd.aci
   rkt fetch --insecure-options=image ./busybox.oci.tar`,
 	}
 	fs := cmd.Flags()
-	fs.BoolVar(&full, "full", false, "print whole image IDs")
-	fs.BoolVar(&keep, "keep-blobs", false, "keep the packed layers of an OCI layout too, so that \"rkt image export\" gives the same layout byte by byte")
-	value(fs, "pull-policy", "POLICY", "new, never or update: when images are fetched", checkPullPolicy)
-	for _, name := range []string{"store-only", "no-store"} {
-		boolean(fs, name, "as --pull-policy", func(bool) error { return nil })
-		fs.Lookup(name).Hidden = true
-	}
-	apps.value(fs, "signature", "FILE", "the image's signature (not supported yet)", func(_ *appArg, v string) error {
-		g.refused.add("--signature=" + v)
-		return nil
-	})
-	return withApps(cmd, &apps, true, func(ctx context.Context) error { return runFetch(ctx, g, cmd, &apps, full, keep) })
+	fs.BoolVar(&o.full, "full", false, "print whole image IDs")
+	fs.BoolVar(&o.quiet, "quiet", false, "show no progress")
+	fs.StringVar(&o.format, "format", "", "json or json-pretty")
+	fs.BoolVar(&o.keep, "keep-blobs", false, "keep the packed layers of an OCI image too, so that \"rkt image export\" gives the same ones byte by byte")
+	o.flags.declare(fs, fetch.PullUpdate)
+	o.flags.declarePlatform(fs)
+	o.apps.signature(fs)
+	return withApps(cmd, &o.apps, true, func(ctx context.Context) error { return runFetch(ctx, g, cmd, &o) })
 }
 
-func runFetch(ctx context.Context, g *globals, cmd *cobra.Command, apps *appArgs, full, keep bool) error {
+// fetchedView is an image as fetch --format=json prints it.
+type fetchedView struct {
+	Reference string      `json:"reference"`
+	ID        string      `json:"id"`
+	Name      string      `json:"name"`
+	Digest    string      `json:"digest,omitempty"` // of what the registry has under the reference
+	Size      int64       `json:"size"`
+	Trust     image.Trust `json:"trust"`
+}
+
+func runFetch(ctx context.Context, g *globals, cmd *cobra.Command, o *fetchOptions) error {
 	if err := needRoot(); err != nil {
 		return err
 	}
-	if len(apps.list) == 0 {
+	if err := checkFormat(o.format); err != nil {
+		return err
+	}
+	if len(o.apps.list) == 0 {
 		return errs.WithHint(errs.Newf(errs.Usage, "must provide at least one image"), "\"rkt help fetch\" shows how")
 	}
 	h, err := g.open()
 	if err != nil {
 		return err
 	}
-	for _, a := range apps.list {
-		rec, err := g.resolve(ctx, h, a.image, fetch.Options{Progress: g.progress(cmd, false), KeepBlobs: keep})
+	f := g.finder(cmd, h, o.flags, g.progress(cmd, o.quiet || o.format != ""))
+	defer f.Close()
+	f.Options.KeepBlobs = o.keep
+	views := []fetchedView{}
+	for _, a := range o.apps.list {
+		rec, err := f.resolve(ctx, a.image, a.signature)
 		if err != nil {
 			return err
 		}
+		if o.format != "" {
+			views = append(views, viewFetched(a.image, rec))
+			continue
+		}
 		id := rec.ID
-		if !full {
+		if !o.full {
 			id = id[:min(len(id), len("sha512-")+32)]
 		}
 		fmt.Fprintln(g.stdout, id)
 	}
-	return nil
+	if o.format == "" {
+		return nil
+	}
+	return printJSON(g.stdout, o.format, views)
+}
+
+func viewFetched(arg string, rec image.Record) fetchedView {
+	v := fetchedView{Reference: arg, ID: rec.ID, Name: image.Reference(rec.Name, rec.Labels), Size: rec.Size, Trust: rec.Trust}
+	if len(rec.Sources) > 0 {
+		v.Digest = rec.Sources[0].Digest
+	}
+	return v
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rkt-pods/rkt/pkg/appc"
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/stage0/gc"
 	"github.com/rkt-pods/rkt/stage0/store"
@@ -41,14 +40,7 @@ The exit code is 10 if something that was due could not be removed.`,
 	duration(fs, &o.Grace, "grace-period", 24*time.Hour, "how long an image stays after its last use")
 	fs.IntVar(&o.Keep, "keep", 0, "`N` images used last stay in any case")
 	value(fs, "max-size", "SIZE", "how large all images may be together, as 500Mi or 20Gi", func(v string) error {
-		q, err := appc.ParseQuantity(v)
-		if err == nil {
-			o.MaxSize, err = q.Ceil()
-		}
-		if err == nil && o.MaxSize <= 0 {
-			err = errs.Newf(errs.Usage, "%q: not more than 0", v)
-		}
-		return err
+		return positiveQuantity(v, &o.MaxSize)
 	})
 	fs.BoolVar(&o.dryRun, "dry-run", false, "show what would be done and do nothing")
 	fs.StringVar(&o.format, "format", "", "json or json-pretty")

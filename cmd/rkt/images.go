@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/rkt-pods/rkt/pkg/appc"
 	"github.com/rkt-pods/rkt/pkg/errs"
@@ -18,13 +17,10 @@ import (
 	"github.com/rkt-pods/rkt/pkg/lock"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/pkg/podspec"
-	"github.com/rkt-pods/rkt/pkg/ref"
 	"github.com/rkt-pods/rkt/pkg/userfile"
-	"github.com/rkt-pods/rkt/stage0/fetch"
 	"github.com/rkt-pods/rkt/stage0/pod"
 	"github.com/rkt-pods/rkt/stage0/podplan"
 	"github.com/rkt-pods/rkt/stage0/prepare"
-	"github.com/rkt-pods/rkt/stage0/trust"
 )
 
 // preparePod goes the whole way from the words to a filled pod, which the
@@ -33,7 +29,7 @@ func (g *globals) preparePod(ctx context.Context, cmd *cobra.Command, o *podFlag
 	if err := checkRefused(g); err != nil {
 		return nil, err
 	}
-	manifest, err := o.readManifest(ctx, allFlags(cmd).Changed("pull-policy"))
+	manifest, err := o.readManifest(ctx, o.fetch.pullGiven)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +126,7 @@ func (o *podFlags) readManifest(ctx context.Context, policyGiven bool) (*podspec
 	return m, nil
 }
 
-// resolveAll returns the id of each app's image, importing files on the way.
+// resolveAll returns the id of each app's image, fetching what the store lacks.
 func (g *globals) resolveAll(ctx context.Context, cmd *cobra.Command, h host, o *podFlags, manifest *podspec.Pod, quiet bool) ([]string, error) {
 	var ids []string
 	if manifest != nil {
@@ -143,55 +139,16 @@ func (g *globals) resolveAll(ctx context.Context, cmd *cobra.Command, h host, o 
 		}
 		return ids, nil
 	}
+	f := g.finder(cmd, h, o.fetch, g.progress(cmd, quiet))
+	defer f.Close()
 	for _, a := range o.apps.list {
-		rec, err := g.resolve(ctx, h, a.image, fetch.Options{Progress: g.progress(cmd, quiet)})
+		rec, err := f.resolve(ctx, a.image, a.signature)
 		if err != nil {
 			return nil, err
 		}
 		ids = append(ids, rec.ID)
 	}
 	return ids, nil
-}
-
-// resolve finds the image that an argument names, or imports it.
-func (g *globals) resolve(ctx context.Context, h host, arg string, opt fetch.Options) (image.Record, error) {
-	r, err := ref.Parse(arg, isFile)
-	if err != nil {
-		return image.Record{}, err
-	}
-	if r.Kind == ref.OCI || r.Kind == ref.URL {
-		return image.Record{}, errs.WithHint(errs.Newf(errs.Unsupported, "image %s: not supported yet: fetching from the network", r.Text),
-			"download the image and give its file name")
-	}
-	if r.Kind != ref.File {
-		rec, err := h.store.Lookup(r.Text)
-		if errs.Is(err, errs.NotFound) && r.Kind == ref.Name {
-			err = errs.WithHint(errs.Newf(errs.Unsupported, "image %s: not in the store, and not supported yet: fetching from the network", r.Text),
-				"\"rkt image list\" shows what is there; a file in the current folder is given as ./NAME")
-		}
-		return rec, err
-	}
-	opt.Policy = trust.Policy{AllowUnsigned: g.insecure["image"]}
-	rec, err := fetch.Import(ctx, h.store, r.Path, opt)
-	if (errs.Is(err, errs.Corrupt) || errs.Is(err, errs.Usage)) && len(errs.Hints(err)) == 0 {
-		err = errs.WithHint(err, "the file is damaged or was not made well: get it anew, or build the image again")
-	}
-	return rec, err
-}
-
-// progress tells a terminal what is being imported; files and pipes get
-// nothing.
-func (g *globals) progress(cmd *cobra.Command, quiet bool) func(fetch.Event) {
-	if quiet || !g.debug && !term.IsTerminal(int(g.stderr.Fd())) {
-		return func(fetch.Event) {}
-	}
-	last := ""
-	return func(e fetch.Event) {
-		if line := string(e.Stage) + " " + e.Object; line != last {
-			last = line
-			g.note(cmd, "%s", line)
-		}
-	}
 }
 
 // plan makes the manifest from images that the store's lock holds.

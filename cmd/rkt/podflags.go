@@ -15,11 +15,13 @@ import (
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/pkg/podspec"
 	"github.com/rkt-pods/rkt/pkg/userfile"
+	"github.com/rkt-pods/rkt/stage0/fetch"
 )
 
 // podFlags are the options of prepare and run that shape the pod.
 type podFlags struct {
 	apps        appArgs
+	fetch       fetchFlags
 	manifest    string
 	volumes     []podspec.Volume
 	inheritEnv  bool
@@ -57,11 +59,7 @@ func (o *podFlags) declare(fs *pflag.FlagSet, r *refusals) {
 	r.flag(fs, "port", "NAME:[HOSTIP:]HOSTPORT", "publish a port of an app")
 	r.boolFlag(fs, "private-users", "run the pod in a user namespace")
 	r.boolFlag(fs, "no-overlay", "copy the images instead of stacking them")
-	value(fs, "pull-policy", "POLICY", "new, never or update: when images are fetched", checkPullPolicy)
-	for _, name := range []string{"store-only", "no-store"} {
-		boolean(fs, name, "as --pull-policy", func(bool) error { return nil })
-		fs.Lookup(name).Hidden = true
-	}
+	o.fetch.declare(fs, fetch.PullNew)
 	o.apps.appFlags(fs, r)
 }
 
@@ -70,14 +68,6 @@ func (o *podFlags) setStopTimeout(v string) error {
 		return setDuration(&o.stopTimeout)(v)
 	}
 	return setDuration(&o.apps.list[len(o.apps.list)-1].plan.StopTimeout)(v)
-}
-
-func checkPullPolicy(v string) error {
-	switch v {
-	case "new", "never", "update":
-		return nil
-	}
-	return errs.Newf(errs.Usage, "%q is none of new, never, update", v)
 }
 
 // addVolume reads NAME,kind=host,source=PATH[,recursive=BOOL][,readOnly=BOOL]

@@ -26,6 +26,7 @@ type Record struct {
 	Names      []string    `json:"names,omitempty"` // references that were given for it
 	Labels     appc.Labels `json:"labels,omitempty"`
 	Manifest   string      `json:"manifest"`         // blob of the manifest as it came, "<alg>-<hex>"; "" for docker-archive
+	Index      string      `json:"index,omitempty"`  // blob of the OCI index that led to the manifest: a signature may be of it
 	Config     string      `json:"config,omitempty"` // blob of the OCI config
 	Layers     []string    `json:"layers"`           // keys, the lowest first, as overlay stacks them: dependencies, fix-up and derived layers included
 	Own        []string    `json:"own"`              // keys of the layers that the image's own tars make, in the image's order

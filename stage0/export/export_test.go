@@ -11,12 +11,25 @@ import (
 	"testing"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/fetchwire"
 	"github.com/rkt-pods/rkt/pkg/image"
 	"github.com/rkt-pods/rkt/stage0/fetch"
+	"github.com/rkt-pods/rkt/stage0/remote"
 	"github.com/rkt-pods/rkt/stage0/store"
 	"github.com/rkt-pods/rkt/stage0/trust"
 	"github.com/rkt-pods/rkt/tests/images"
+	"github.com/rkt-pods/rkt/tests/rktfetch"
 )
+
+func TestMain(m *testing.M) { os.Exit(rktfetch.Main(m)) }
+
+// importing imports what is not signed.
+func importing(t testing.TB, st *store.Store, path string, keep bool) (image.Record, error) {
+	t.Helper()
+	d := remote.NewDecompressor(rktfetch.Program(), fetchwire.Limits{})
+	defer d.Close()
+	return fetch.Import(t.Context(), st, path, fetch.Options{Policy: trust.Policy{AllowUnsigned: true}, KeepBlobs: keep, Decompressor: d})
+}
 
 func must[T any](v T, err error) T {
 	if err != nil {
@@ -38,7 +51,7 @@ func newStore(t *testing.T) *store.Store {
 
 func importPath(t *testing.T, st *store.Store, path string, keep bool) image.Record {
 	t.Helper()
-	rec, err := fetch.Import(t.Context(), st, path, fetch.Options{Policy: trust.Policy{AllowUnsigned: true}, KeepBlobs: keep})
+	rec, err := importing(t, st, path, keep)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,7 +270,7 @@ func TestForgedOriginal(t *testing.T) {
 	index = strings.Replace(index, evilArt, images.Digest(forged), 1)
 	evilFiles["index.json"] = []byte(index)
 	path := writeFile(t, must(evilFiles.Tar()))
-	_, err := fetch.File(t.Context(), newStore(t), path, trust.Policy{AllowUnsigned: true}, nil)
+	_, err := importing(t, newStore(t), path, false)
 	if !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), "is of another image than") {
 		t.Errorf("error %v", err)
 	}

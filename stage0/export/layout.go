@@ -3,6 +3,7 @@ package export
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/rkt-pods/rkt/pkg/digest"
@@ -55,7 +56,11 @@ func (x *exporter) signatures(index *oci.Index, desc oci.Descriptor) error {
 	if len(x.rec.Signatures) == 0 {
 		return nil
 	}
-	ref, err := x.artifact(oci.ArtifactSignatures, desc, oci.MediaSignature, x.rec.Signatures...)
+	blobs := x.rec.Signatures
+	if x.rec.Index != "" {
+		blobs = append(slices.Clone(blobs), x.rec.Index) // they may be of it
+	}
+	ref, err := x.artifact(oci.ArtifactSignatures, desc, oci.MediaSignature, blobs...)
 	if err != nil {
 		return err
 	}
@@ -154,7 +159,9 @@ func (x *exporter) artifact(kind string, subject oci.Descriptor, media string, b
 		if err != nil {
 			return oci.Descriptor{}, err
 		}
-		desc.MediaType = media
+		if desc.MediaType = media; blob == x.rec.Index {
+			desc.MediaType = oci.MediaIndex
+		}
 		m.Layers = append(m.Layers, desc)
 	}
 	raw, err := json.Marshal(m)

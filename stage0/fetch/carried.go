@@ -1,13 +1,16 @@
 package fetch
 
 import (
+	"context"
 	"encoding/json"
+	"io"
 	"slices"
 
 	"github.com/rkt-pods/rkt/pkg/digest"
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/image"
 	"github.com/rkt-pods/rkt/stage0/oci"
+	"github.com/rkt-pods/rkt/stage0/trust"
 )
 
 // referrer returns the artifact of that type whose subject is the image.
@@ -57,26 +60,65 @@ func (l *ociImport) original(desc oci.Descriptor, exported *oci.Manifest) ([]byt
 	return raw, d.Alg(), nil
 }
 
-// signatures keeps those that the export of an image brought along. They are
-// judged where images are admitted, not here.
-func (l *ociImport) signatures(desc oci.Descriptor) ([]string, error) {
+// carriedAlong is what the export of an image brought with it.
+type carriedAlong struct {
+	signatures []trust.Signature
+	indexes    [][]byte // that some of them are of
+}
+
+// with is the manifest, with the indexes that lead to it: a signature of another
+// one says nothing about it.
+func (c carriedAlong) with(manifest []byte) [][]byte {
+	list := [][]byte{}
+	for _, raw := range c.indexes {
+		var index oci.Index
+		if json.Unmarshal(raw, &index) != nil {
+			continue
+		}
+		if slices.ContainsFunc(index.Manifests, func(d oci.Descriptor) bool {
+			return d.Digest == digest.Of(d.Alg(), manifest).OCI()
+		}) {
+			list = append(list, raw)
+		}
+	}
+	return append(list, manifest)
+}
+
+// carried keeps what an exported image brought along.
+func (l *ociImport) carried(rec *image.Record, desc oci.Descriptor) (c carriedAlong, err error) {
 	ref, err := l.referrer(oci.ArtifactSignatures, desc)
 	if err != nil || ref == nil {
-		return nil, err
+		return c, err
 	}
-	var names []string
 	for _, d := range ref.Layers {
 		raw, err := l.blob(d)
 		if err != nil {
-			return nil, err
+			return c, err
 		}
 		name, err := l.staging.AddBlob(d.Alg(), raw)
 		if err != nil {
-			return nil, err
+			return c, err
 		}
-		names = append(names, name)
+		if d.MediaType == oci.MediaIndex || d.MediaType == oci.MediaDockerList {
+			rec.Index, c.indexes = name, append(c.indexes, raw)
+			continue
+		}
+		rec.Signatures = append(rec.Signatures, name)
+		// What is no signature of a kind that is known is kept all the same.
+		if s, err := trust.ParseBlob(raw); err == nil {
+			c.signatures = append(c.signatures, s)
+		}
 	}
-	return names, nil
+	return c, nil
+}
+
+// keptLayer opens a layer whose packed form was brought in just now.
+func (l *ociImport) keptLayer(ctx context.Context, name string, told func(int64)) (io.ReadCloser, error) {
+	f, err := l.staging.OpenBlob(name)
+	if err != nil {
+		return nil, err
+	}
+	return l.unpacked(ctx, f, told)
 }
 
 // keepBlobs keeps the layers as they came, and the files of the layout.

@@ -35,7 +35,7 @@ func TestConcurrentImports(t *testing.T) {
 		path := writeFile(t, "x.tar", must(images.Docker(img).Tar()))
 		imports.Go(func() {
 			for range 4 {
-				rec, err := File(t.Context(), st, path, unsigned, nil)
+				rec, err := importWith(t.Context(), st, path, Options{Policy: unsigned})
 				if err != nil {
 					t.Errorf("import: %v", err)
 					continue

@@ -34,7 +34,7 @@ func dependent(t *testing.T, st *store.Store, name string, deps, whitelist []str
 		m["pathWhitelist"] = whitelist
 	}
 	data := must(images.ACI(string(must(json.Marshal(m))), entries))
-	return File(t.Context(), st, writeFile(t, "x.aci", data), unsigned, nil)
+	return importWith(t.Context(), st, writeFile(t, "x.aci", data), Options{Policy: unsigned})
 }
 
 func mustDependent(t *testing.T, st *store.Store, name string, deps, whitelist []string, entries ...images.Entry) image.Record {

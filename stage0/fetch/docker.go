@@ -11,7 +11,9 @@ import (
 	"github.com/rkt-pods/rkt/pkg/digest"
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/image"
+	"github.com/rkt-pods/rkt/pkg/ref"
 	"github.com/rkt-pods/rkt/stage0/oci"
+	"github.com/rkt-pods/rkt/stage0/trust"
 )
 
 // docker imports from a docker archive; ok is false if it is none.
@@ -74,7 +76,10 @@ func (im *importer) savedImage(f files, s oci.Saved) (rec image.Record, err erro
 	}
 	rec = image.Record{ID: digest.ImageID(digest.Of(digest.SHA512, raw)), Labels: config.Labels()}
 	im.name(&rec, s.RepoTags)
-	if err := im.begin(&rec, config); err != nil {
+	im.admit = func([]byte) (image.Trust, error) {
+		return im.opt.Policy.OCI(im.ctx, trust.OCI{Name: ref.FullName(rec.Name), Looked: im.path})
+	}
+	if err := im.begin(&rec, config, raw); err != nil {
 		return rec, err
 	}
 	if rec.Config, err = im.staging.AddBlob(digest.SHA256, raw); err != nil {

@@ -76,7 +76,7 @@ func TestErrorsAreOneClearLine(t *testing.T) {
 		{"number of diff ids", writeFile(t, "x", must(must(images.OCI(noDiff)).Tar())), errs.Corrupt, "1 layers, but the config has 0"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			_, err := File(t.Context(), st, x.path, unsigned, nil)
+			_, err := importWith(t.Context(), st, x.path, Options{Policy: unsigned})
 			if err == nil || !errs.Is(err, x.class) || !strings.Contains(err.Error(), x.text) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("error %v (%s), want %q (%s)", err, errs.ClassOf(err), x.text, x.class)
 			}
@@ -96,7 +96,7 @@ func TestReferenceInAFile(t *testing.T) {
 		if rec.Name != "example.com/y" {
 			t.Errorf("record %+v", rec)
 		}
-		_, err := File(t.Context(), st, path+":example.com/z", unsigned, nil)
+		_, err := importWith(t.Context(), st, path+":example.com/z", Options{Policy: unsigned})
 		if !errs.Is(err, errs.NotFound) || len(errs.Hints(err)) == 0 {
 			t.Errorf("unknown reference: %v", err)
 		}
@@ -157,12 +157,12 @@ func TestArchiveCutAnywhere(t *testing.T) {
 			}
 		}
 		for n := 1; n < end; n += 1 + end/60 {
-			if rec, err := File(t.Context(), st, writeFile(t, "x", data[:n]), unsigned, nil); err == nil {
+			if rec, err := importWith(t.Context(), st, writeFile(t, "x", data[:n]), Options{Policy: unsigned}); err == nil {
 				t.Errorf("%s cut at %d of %d became %s", name, n, end, rec.Name)
 			}
 			flipped := bytes.Clone(data)
 			flipped[n] ^= 0x10
-			rec, err := File(t.Context(), st, writeFile(t, "x", flipped), unsigned, nil)
+			rec, err := importWith(t.Context(), st, writeFile(t, "x", flipped), Options{Policy: unsigned})
 			if err == nil { // a header that says nothing of the content
 				if err := st.RemoveImage(t.Context(), rec.ID, none); err != nil {
 					t.Fatal(err)
@@ -187,7 +187,7 @@ func TestSymlinksOfALayoutStayInside(t *testing.T) {
 	if err := os.Symlink(outside, filepath.Join(dir, "index.json")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := File(t.Context(), st, dir, unsigned, nil); err == nil {
+	if _, err := importWith(t.Context(), st, dir, Options{Policy: unsigned}); err == nil {
 		t.Error("index.json was read through a symlink")
 	}
 	checkClean(t, st)

@@ -22,17 +22,19 @@ import (
 	"github.com/rkt-pods/rkt/tests/images"
 )
 
-// TestMain is an import, a removal and a collection when it is run as a child.
-func TestMain(m *testing.M) {
+func init() { children = append(children, importingChild) }
+
+// importingChild is an import, a removal and a collection.
+func importingChild() bool {
 	path := os.Getenv("RKT_TEST_IMPORT")
 	if path == "" {
-		os.Exit(m.Run())
+		return false
 	}
 	if err := importAndRemove(context.Background(), os.Getenv("RKT_TEST_DATA"), path); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	os.Exit(0)
+	return true
 }
 
 func importAndRemove(ctx context.Context, data, path string) error {
@@ -40,7 +42,7 @@ func importAndRemove(ctx context.Context, data, path string) error {
 	if err != nil {
 		return err
 	}
-	rec, err := Import(ctx, st, path, Options{Policy: unsigned, KeepBlobs: true})
+	rec, err := importWith(ctx, st, path, Options{Policy: unsigned, KeepBlobs: true})
 	if err != nil {
 		return err
 	}

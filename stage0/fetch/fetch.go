@@ -10,15 +10,16 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/fetchwire"
 	"github.com/rkt-pods/rkt/pkg/image"
 	"github.com/rkt-pods/rkt/pkg/ref"
+	"github.com/rkt-pods/rkt/stage0/remote"
 	"github.com/rkt-pods/rkt/stage0/store"
 	"github.com/rkt-pods/rkt/stage0/tree"
 	"github.com/rkt-pods/rkt/stage0/trust"
@@ -62,18 +63,25 @@ type Options struct {
 	KeepBlobs bool        // keep the layers of an OCI image as they came too, for an export that is the same byte by byte
 	Form      ref.Form    // what a file has to be
 	Parallel  int         // layers at a time; 0: DefaultParallel
-	Limits    tree.Limits // of the image as a whole; zeroes: the defaults
-}
+	Limits    Limits      // of the image as a whole
+	Platform  Platform    // that an OCI image is wanted for
+	Signature string      // file with the detached signature of an ACI; "": beside the image
+	// Decompressor is where packed content goes; nil: one that is started for
+	// the import, if it needs any.
+	Decompressor *remote.Decompressor
 
-// File is Import with no more than a policy. progress may be nil.
-func File(ctx context.Context, st *store.Store, path string, policy trust.Policy, progress func(Event)) (image.Record, error) {
-	return Import(ctx, st, path, Options{Policy: policy, Progress: progress})
+	// dependency brings in what an ACI depends on; nil: it has to be there.
+	dependency func(context.Context, *image.Dependency) (image.Record, error)
 }
 
 // Import imports the image that the file or folder at path holds; PATH:REFERENCE
 // says which one, where a layout or an archive has several. The image is in the
 // store when there is no error, and nothing of it otherwise.
 func Import(ctx context.Context, st *store.Store, path string, opt Options) (image.Record, error) {
+	if opt.Decompressor == nil {
+		opt.Decompressor = remote.NewDecompressor("", fetchwire.Limits{})
+		defer opt.Decompressor.Close()
+	}
 	im := newImporter(ctx, st, opt)
 	im.path, im.readAll = path, true
 	rec, err := im.run()
@@ -106,11 +114,11 @@ type importer struct {
 	staging *store.Staging
 	file    *os.File
 	size    int64
-	trust   image.Trust
+	admit   func(own []byte) (image.Trust, error) // asks whether an OCI image may get in
 }
 
 func newImporter(ctx context.Context, st *store.Store, opt Options) *importer {
-	im := &importer{ctx: ctx, store: st, opt: opt, budget: tree.NewBudget(opt.Limits), progress: func(Event) {}}
+	im := &importer{ctx: ctx, store: st, opt: opt, budget: tree.NewBudget(opt.Limits.Limits), progress: func(Event) {}}
 	if opt.Progress != nil {
 		var mu sync.Mutex
 		im.progress = func(e Event) {
@@ -160,7 +168,7 @@ func (im *importer) run() (rec image.Record, err error) {
 	}
 	defer im.file.Close()
 	im.size = info.Size()
-	kind, packed, err := sniff(io.NewSectionReader(im.file, 0, im.size))
+	kind, packed, err := im.sniff()
 	if err != nil {
 		return rec, err
 	}
@@ -201,12 +209,6 @@ func (im *importer) stat() (os.FileInfo, error) {
 		}
 	}
 	return nil, err
-}
-
-// admit asks whether the image may get in.
-func (im *importer) admit(kind image.Kind) (err error) {
-	im.trust, err = im.opt.Policy.Verify(trust.Candidate{Path: filepath.Base(im.path), Kind: kind})
-	return err
 }
 
 // input is the file from its start, reporting how far it was read.

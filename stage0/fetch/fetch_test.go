@@ -84,7 +84,7 @@ func rootfs() []images.Entry {
 
 func importFile(t testing.TB, st *store.Store, path string) image.Record {
 	t.Helper()
-	rec, err := File(t.Context(), st, path, unsigned, nil)
+	rec, err := importWith(t.Context(), st, path, Options{Policy: unsigned})
 	if err != nil {
 		t.Fatalf("import: %v", err)
 	}
@@ -145,7 +145,7 @@ func TestACI(t *testing.T) {
 func TestUnsignedIsRefused(t *testing.T) {
 	st := newStore(t)
 	path := writeFile(t, "hello.aci", must(images.ACI(images.Manifest("example.com/hello", "", nil), rootfs())))
-	_, err := File(t.Context(), st, path, trust.Policy{}, nil)
+	_, err := importWith(t.Context(), st, path, Options{})
 	if !errs.Is(err, errs.Denied) || !strings.Contains(strings.Join(errs.Hints(err), " "), "--insecure-options=image") {
 		t.Errorf("error %v, hints %q", err, errs.Hints(err))
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/fault"
+	"github.com/rkt-pods/rkt/pkg/fetchwire"
 	"github.com/rkt-pods/rkt/pkg/image"
 	"github.com/rkt-pods/rkt/pkg/ref"
 )
@@ -128,9 +129,9 @@ func readSmall(f files, name string) ([]byte, error) {
 
 // archive imports from a tar that is no ACI. A packed one is unpacked to a
 // temporary file first, since its members come in any order.
-func (im *importer) archive(packed compression) (rec image.Record, err error) {
+func (im *importer) archive(packed fetchwire.Compression) (rec image.Record, err error) {
 	file, size := im.file, im.size
-	if packed != plain {
+	if packed != fetchwire.Plain {
 		if file, size, err = im.spool(); err != nil {
 			return rec, err
 		}
@@ -160,7 +161,7 @@ func (im *importer) archive(packed compression) (rec image.Record, err error) {
 }
 
 func (im *importer) spool() (*os.File, int64, error) {
-	in, _, err := decompress(im.input())
+	in, _, err := im.opt.Decompressor.Open(im.ctx, im.input())
 	if err != nil {
 		return nil, 0, err
 	}

@@ -31,7 +31,7 @@ func FuzzFile(f *testing.F) {
 		if err := os.WriteFile(file, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		rec, err := File(t.Context(), st, file, unsigned, nil)
+		rec, err := importWith(t.Context(), st, file, Options{Policy: unsigned})
 		if err == nil {
 			if got, err := st.Lookup(rec.ID); err != nil || got.ID != rec.ID {
 				t.Errorf("lookup: %v", err)

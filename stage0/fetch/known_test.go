@@ -108,7 +108,7 @@ func TestBrokenWhateverIsKnown(t *testing.T) {
 			empty := newStore(t)
 			file := writeFile(t, "x.tar", data)
 			for _, st := range []*store.Store{empty, full} {
-				rec, err := File(t.Context(), st, file, unsigned, nil)
+				rec, err := importWith(t.Context(), st, file, Options{Policy: unsigned})
 				if !errs.Is(err, errs.Corrupt) && !errs.Is(err, errs.Unsupported) {
 					t.Errorf("image %q, error %v (%s); the store had its layer: %v", rec.Name, err, errs.ClassOf(err), st == full)
 				}
@@ -132,7 +132,7 @@ func TestBrokenWhateverIsKnown(t *testing.T) {
 	if err := os.Symlink("nothing", filepath.Join(dir, blob)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := File(t.Context(), full, dir, unsigned, nil); !errs.Is(err, errs.Corrupt) {
+	if _, err := importWith(t.Context(), full, dir, Options{Policy: unsigned}); !errs.Is(err, errs.Corrupt) {
 		t.Errorf("a blob that is a dangling symlink: %v", err)
 	}
 }

@@ -65,8 +65,8 @@ func (im *importer) layers(rec *image.Record, list []input) (*tree.Chain, error)
 		if slices.Contains(keys[:i], keys[i]) && !im.readAll {
 			continue
 		}
+		slots <- struct{}{}
 		all.Go(func() {
-			slots <- struct{}{}
 			w := &worker{importer: im, ctx: ctx, input: in, commits: commits, release: sync.OnceFunc(func() { <-slots })}
 			defer w.release()
 			if errors[i] = w.bring(); errors[i] != nil {

@@ -35,7 +35,7 @@ func TestEndlessNames(t *testing.T) {
 		"docker, name":       {must(images.Docker(images.Image{Name: "z" + strings.Repeat(long, 100) + ":1", Layers: layers}).Tar()), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			rec, err := File(t.Context(), st, writeFile(t, "x.tar", x.data), unsigned, nil)
+			rec, err := importWith(t.Context(), st, writeFile(t, "x.tar", x.data), Options{Policy: unsigned})
 			switch {
 			case x.good && err != nil:
 				t.Error(err)
@@ -59,7 +59,7 @@ func TestAttributeBeyondTheFileSystem(t *testing.T) {
 		t.Skip("this file system takes attributes of any size that Linux allows")
 	}
 	layer := must(images.Tar([]images.Entry{images.File("f", 0o644, "x").XAttr("user.note", value)}))
-	_, err := File(t.Context(), st, writeFile(t, "x.tar", must(must(images.OCI(images.Image{Name: "x:1", Layers: [][]byte{layer}})).Tar())), unsigned, nil)
+	_, err := importWith(t.Context(), st, writeFile(t, "x.tar", must(must(images.OCI(images.Image{Name: "x:1", Layers: [][]byte{layer}})).Tar())), Options{Policy: unsigned})
 	if hints := strings.Join(errs.Hints(err), " "); !errs.Is(err, errs.Unsupported) || !strings.Contains(err.Error(), "user.note") || strings.Contains(hints, "room") {
 		t.Errorf("error %v (%s), hints %q", err, errs.ClassOf(err), hints)
 	}
@@ -84,7 +84,7 @@ func TestLinksInACircle(t *testing.T) {
 	st := newStore(t)
 	below := must(images.Tar([]images.Entry{images.Symlink("a", "b"), images.Symlink("b", "/a")}))
 	above := must(images.Tar([]images.Entry{file("a/x", "x")}))
-	_, err := File(t.Context(), st, writeFile(t, "x.tar", must(must(images.OCI(images.Image{Name: "x:1", Layers: [][]byte{below, above}})).Tar())), unsigned, nil)
+	_, err := importWith(t.Context(), st, writeFile(t, "x.tar", must(must(images.OCI(images.Image{Name: "x:1", Layers: [][]byte{below, above}})).Tar())), Options{Policy: unsigned})
 	if !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), "symlinks in a circle") {
 		t.Errorf("error %v (%s)", err, errs.ClassOf(err))
 	}

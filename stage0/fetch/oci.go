@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"runtime"
 	"slices"
 	"strings"
 
@@ -13,7 +12,9 @@ import (
 	"github.com/rkt-pods/rkt/pkg/digest"
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/image"
+	"github.com/rkt-pods/rkt/pkg/ref"
 	"github.com/rkt-pods/rkt/stage0/oci"
+	"github.com/rkt-pods/rkt/stage0/trust"
 )
 
 // maxIndexDepth is how far indexes may be nested.
@@ -216,25 +217,32 @@ func (l *ociImport) resolve(d oci.Descriptor, depth int) (oci.Descriptor, error)
 	return m, err
 }
 
-// platform picks the manifest for this host.
+// platform picks the manifest for the platform that is wanted.
 func (l *ociImport) platform(list []oci.Descriptor) (oci.Descriptor, error) {
 	var have []string
-	for _, d := range list {
+	var second *oci.Descriptor
+	want := l.opt.Platform.filled()
+	for i, d := range list {
 		if d.Platform == nil {
 			if len(list) == 1 {
 				return d, nil // its config says more
 			}
 			continue
 		}
-		p := d.Platform
-		if p.OS == runtime.GOOS && image.ArchFromGo(p.Architecture, p.Variant) == image.ArchFromGo(runtime.GOARCH, "") {
+		switch fit := want.fits(*d.Platform); {
+		case fit == fitsWell:
 			return d, nil
+		case fit == fitsMaybe && second == nil:
+			second = &list[i]
 		}
-		have = append(have, p.OS+"/"+p.Architecture)
+		have = append(have, Platform(*d.Platform).String())
 	}
-	err := errs.Newf(errs.Unsupported, "no image for %s/%s", runtime.GOOS, runtime.GOARCH)
+	if second != nil {
+		return *second, nil
+	}
+	err := errs.Newf(errs.Unsupported, "no image for %s", want)
 	if len(have) > 0 {
-		err = errs.WithHint(err, "there are images for %s", strings.Join(have, ", "))
+		err = errs.WithHint(err, "there are images for %s", strings.Join(slices.Compact(have), ", "))
 	}
 	return oci.Descriptor{}, err
 }
@@ -244,7 +252,10 @@ func (l *ociImport) blob(desc oci.Descriptor) ([]byte, error) {
 	if desc.Size > image.MaxManifest {
 		return nil, errs.Newf(errs.Corrupt, "blob %s: larger than %d bytes", desc.Digest, image.MaxManifest)
 	}
-	r, err := l.content.open(l.ctx, desc)
+	return whole(l.content.open(l.ctx, desc))
+}
+
+func whole(r io.ReadCloser, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -252,12 +263,29 @@ func (l *ociImport) blob(desc oci.Descriptor) ([]byte, error) {
 	return io.ReadAll(r)
 }
 
-// image imports the image of one manifest.
+// image imports the image of one manifest of a layout.
 func (l *ociImport) image(desc oci.Descriptor) (rec image.Record, err error) {
 	raw, err := l.blob(desc)
 	if err != nil {
 		return rec, err
 	}
+	l.name(&rec, refNames(desc))
+	carried, err := l.carried(&rec, desc)
+	if err != nil {
+		return rec, err
+	}
+	l.admit = func(own []byte) (image.Trust, error) {
+		version, _ := rec.Labels.Get("version")
+		return l.opt.Policy.OCI(l.ctx, trust.OCI{
+			Name: ref.FullName(rec.Name), Tag: version, Manifests: carried.with(own), Signatures: carried.signatures, Looked: l.path,
+		})
+	}
+	return l.manifest(rec, desc, raw)
+}
+
+// manifest imports the image of a manifest that was read. The record has its
+// names, and the version as a label.
+func (l *ociImport) manifest(rec image.Record, desc oci.Descriptor, raw []byte) (image.Record, error) {
 	m, err := parseManifest(desc, raw)
 	if err != nil {
 		return rec, err
@@ -281,22 +309,27 @@ func (l *ociImport) image(desc oci.Descriptor) (rec image.Record, err error) {
 	if !exported {
 		own, ownAlg = raw, desc.Alg()
 	}
-	rec = image.Record{ID: digest.ImageID(digest.Of(digest.SHA512, own)), Labels: config.Labels()}
-	l.name(&rec, refNames(desc))
-	if err := l.begin(&rec, config); err != nil {
+	rec.ID = digest.ImageID(digest.Of(digest.SHA512, own))
+	rec.Labels = append(rec.Labels, config.Labels()...)
+	if err := l.begin(&rec, config, own); err != nil {
 		return rec, err
 	}
 	if rec.Manifest, err = l.staging.AddBlob(ownAlg, own); err != nil {
 		return rec, err
 	}
-	if rec.Signatures, err = l.signatures(desc); err != nil {
-		return rec, err
-	}
 	if rec.Config, err = l.staging.AddBlob(m.Config.Alg(), rawConfig); err != nil {
 		return rec, err
 	}
+	if l.opt.KeepBlobs && !exported {
+		if rec.Kept, err = l.keepBlobs(desc, m); err != nil {
+			return rec, err
+		}
+	}
 	list, err := inputs(config.RootFS.DiffIDs, func(i int, want digest.Digest) input {
 		return input{want: want, object: m.Layers[i].Digest, size: m.Layers[i].Size, open: func(ctx context.Context, told func(int64)) (io.ReadCloser, error) {
+			if rec.Kept != nil {
+				return l.keptLayer(ctx, rec.Kept.Blobs[i], told)
+			}
 			return l.content.layer(ctx, m.Layers[i], told)
 		}}
 	})
@@ -306,11 +339,6 @@ func (l *ociImport) image(desc oci.Descriptor) (rec image.Record, err error) {
 	chain, err := l.layers(&rec, list)
 	if err != nil {
 		return rec, err
-	}
-	if l.opt.KeepBlobs && !exported {
-		if rec.Kept, err = l.keepBlobs(desc, m); err != nil {
-			return rec, err
-		}
 	}
 	return l.commit(rec, chain)
 }
@@ -332,10 +360,11 @@ func parseManifest(desc oci.Descriptor, raw []byte) (*oci.Manifest, error) {
 	return &m, nil
 }
 
-// begin checks what is known before any layer is read.
-func (im *importer) begin(rec *image.Record, config *image.Config) error {
+// begin checks what is known before any layer is read. own is what the image's
+// id is the digest of.
+func (im *importer) begin(rec *image.Record, config *image.Config, own []byte) (err error) {
 	rec.Kind = image.OCI
-	if err := im.admit(image.OCI); err != nil {
+	if rec.Trust, err = im.admit(own); err != nil {
 		return err
 	}
 	for _, name := range rec.Names {
@@ -343,12 +372,12 @@ func (im *importer) begin(rec *image.Record, config *image.Config) error {
 			return errs.Newf(errs.Corrupt, "name %q: longer than %d bytes", name, appc.MaxName)
 		}
 	}
-	if err := image.CheckHost(rec.Labels); err != nil {
+	if err := im.opt.Platform.check(rec.Labels); err != nil {
 		return err
 	}
 	// What can't be said in appc's terms can't be run: better known now.
-	_, err := image.FromOCI(config, rec.Name, rec.Labels, nil)
-	rec.Trust, rec.ImportedAt = im.trust, now()
+	_, err = image.FromOCI(config, rec.Name, rec.Labels, nil)
+	rec.ImportedAt = now()
 	return err
 }
 

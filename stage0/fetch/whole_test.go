@@ -194,7 +194,7 @@ func TestBombIsRefused(t *testing.T) {
 	}
 	b.Write(make([]byte, 4096))
 	img := images.Image{Name: "x:1", Layers: [][]byte{b.Bytes()}}
-	_, err := File(t.Context(), st, writeFile(t, "x.tar", must(must(images.OCI(img)).Tar())), unsigned, nil)
+	_, err := importWith(t.Context(), st, writeFile(t, "x.tar", must(must(images.OCI(img)).Tar())), Options{Policy: unsigned})
 	if err == nil || !strings.Contains(err.Error(), `entry "huge": 1125899906842624 bytes are more than a layer may have`) {
 		t.Errorf("error %v", err)
 	}

@@ -189,16 +189,12 @@ func (s *Store) layerSize(key string) int64 {
 // resumable says whether a staging entry without a maker is one of an import
 // that was interrupted less than grace ago.
 func (s *Store) resumable(entry string, grace time.Duration) bool {
-	path := s.path("tmp", entry, refsFile)
-	var refs staged
-	info, err := os.Stat(path)
-	if err != nil || time.Since(info.ModTime()) >= grace || atomicfile.ReadJSON(path, &refs) != nil || !refs.Resume {
+	info, err := os.Stat(s.path("tmp", entry, refsFile))
+	if err != nil || time.Since(info.ModTime()) >= grace {
 		return false
 	}
-	return slices.ContainsFunc(refs.Layers, func(key string) bool {
-		ok, err := s.HasLayer(key)
-		return ok && err == nil
-	})
+	_, ok := s.interrupted(entry)
+	return ok
 }
 
 // references are the layers and blobs that images and live staging entries

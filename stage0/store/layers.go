@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -101,6 +102,47 @@ func (g *Staging) CommitLayers(layers map[string]string) error {
 		return fmt.Errorf("commit layer: %w", err)
 	}
 	return nil
+}
+
+// forgetInterrupted drops what interrupted imports left for the next try, if all
+// of it belongs to an image now. Else it would keep the layers longer than that.
+func (s *Store) forgetInterrupted(keys []string) error {
+	names, err := s.tmpEntries()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		layers, ok := s.interrupted(name)
+		if !ok || slices.ContainsFunc(layers, func(key string) bool { return !slices.Contains(keys, key) }) {
+			continue
+		}
+		l, err := lock.TryExclusive(filepath.Join(s.path("tmp", name), "lock"))
+		if errs.Is(err, errs.Busy) || errors.Is(err, fs.ErrNotExist) {
+			continue // at work
+		}
+		if err != nil {
+			return err
+		}
+		if err := (&Staging{store: s, dir: s.path("tmp", name), lock: l}).Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// interrupted returns the layers of the store that an entry of an import names,
+// and false if it is none, or there are none.
+func (s *Store) interrupted(entry string) (layers []string, ok bool) {
+	var refs staged
+	if atomicfile.ReadJSON(s.path("tmp", entry, refsFile), &refs) != nil || !refs.Resume {
+		return nil, false
+	}
+	for _, key := range refs.Layers {
+		if has, err := s.HasLayer(key); has && err == nil {
+			layers = append(layers, key)
+		}
+	}
+	return layers, len(layers) > 0
 }
 
 // HasLayer says whether the store has the layer.

@@ -2,10 +2,13 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 
 	"github.com/rkt-pods/rkt/pkg/atomicfile"
+	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/image"
 )
 
@@ -35,6 +38,22 @@ func (s *Store) inherit(rec *image.Record) {
 	if rec.Kept == nil {
 		rec.Kept = old.Kept
 	}
+}
+
+// Named returns the image that has the reference as a name, as it was imported
+// last. The error is of class NotFound if there is none.
+func (s *Store) Named(ref string) (image.Record, error) {
+	id, err := s.resolve(ref)
+	if err == nil {
+		var rec image.Record
+		if rec, err = s.Image(id); err == nil {
+			return rec, nil
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) || errs.Is(err, errs.NotFound) || errs.Is(err, errs.Corrupt) {
+		err = errs.Newf(errs.NotFound, "image %q: not in the store", ref)
+	}
+	return image.Record{}, err
 }
 
 // Confirm notes that the source still gives the image, or that it does too. The

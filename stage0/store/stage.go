@@ -210,6 +210,15 @@ func (g *Staging) AddBlobFrom(d digest.Digest, r io.Reader) (string, error) {
 	return d.String(), nil
 }
 
+// OpenBlob opens a blob that was added.
+func (g *Staging) OpenBlob(name string) (*os.File, error) {
+	f, err := os.Open(filepath.Join(g.dir, "blob-"+name))
+	if err != nil {
+		return nil, fmt.Errorf("staged blob: %w", err)
+	}
+	return f, nil
+}
+
 // Need notes that the image to come is made of these layers, and returns
 // which of them the store lacks. The others will not be collected as long as
 // the entry is open.
@@ -308,6 +317,8 @@ func (g *Staging) Commit(ctx context.Context, in Import) (image.Record, error) {
 			return rec, fmt.Errorf("commit image: name %q: %w", ref, err)
 		}
 	}
+	// What can't be forgotten now is forgotten when its time is over.
+	_ = g.store.forgetInterrupted(layersOf(rec))
 	return rec, nil
 }
 
@@ -378,7 +389,7 @@ func layersOf(rec image.Record) []string { return slices.Concat(rec.Layers, rec.
 // Blobs are the names of all blobs that the image has.
 func Blobs(rec image.Record) []string {
 	var list []string
-	all := append([]string{rec.Manifest, rec.Config}, rec.Signatures...)
+	all := append([]string{rec.Manifest, rec.Index, rec.Config}, rec.Signatures...)
 	if k := rec.Kept; k != nil {
 		all = append(append(all, k.Layout, k.Index), k.Blobs...)
 	}

@@ -24,6 +24,10 @@ const (
 // Chain collects the layers of one image, the lowest first, and makes those
 // that no tar has. Layers are looked for among the new ones, then in the store.
 type Chain struct {
+	// Missing brings in an image that another one depends on and the store lacks;
+	// nil: it has to be there.
+	Missing func(context.Context, *image.Dependency) (image.Record, error)
+
 	store   *store.Store
 	staging *store.Staging
 	added   map[string]placed
@@ -76,6 +80,13 @@ func (c *Chain) visit(ctx context.Context, n node) error {
 	for i := range n.manifest.Dependencies {
 		dep := &n.manifest.Dependencies[i]
 		rec, err := c.find(dep)
+		if errs.Is(err, errs.NotFound) && c.Missing != nil {
+			if rec, err = c.Missing(ctx, dep); err == nil {
+				rec, err = c.find(dep)
+			} else {
+				err = fmt.Errorf("dependency %s: %w", dep, err)
+			}
+		}
 		if err != nil {
 			return err
 		}

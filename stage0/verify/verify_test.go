@@ -10,14 +10,27 @@ import (
 
 	"github.com/rkt-pods/rkt/pkg/digest"
 	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/fetchwire"
 	"github.com/rkt-pods/rkt/pkg/image"
 	"github.com/rkt-pods/rkt/pkg/layer"
 	"github.com/rkt-pods/rkt/stage0/fetch"
+	"github.com/rkt-pods/rkt/stage0/remote"
 	"github.com/rkt-pods/rkt/stage0/store"
 	"github.com/rkt-pods/rkt/stage0/tree"
 	"github.com/rkt-pods/rkt/stage0/trust"
 	"github.com/rkt-pods/rkt/tests/images"
+	"github.com/rkt-pods/rkt/tests/rktfetch"
 )
+
+func TestMain(m *testing.M) { os.Exit(rktfetch.Main(m)) }
+
+// importing imports what is not signed.
+func importing(t testing.TB, st *store.Store, path string, keep bool) (image.Record, error) {
+	t.Helper()
+	d := remote.NewDecompressor(rktfetch.Program(), fetchwire.Limits{})
+	defer d.Close()
+	return fetch.Import(t.Context(), st, path, fetch.Options{Policy: trust.Policy{AllowUnsigned: true}, KeepBlobs: keep, Decompressor: d})
+}
 
 func must[T any](v T, err error) T {
 	if err != nil {
@@ -43,7 +56,7 @@ func importBytes(t *testing.T, st *store.Store, data []byte) image.Record {
 	if err := os.WriteFile(file, data, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	rec, err := fetch.File(t.Context(), st, file, trust.Policy{AllowUnsigned: true}, nil)
+	rec, err := importing(t, st, file, false)
 	if err != nil {
 		t.Fatal(err)
 	}
