@@ -111,7 +111,7 @@ func mayRepeat(name string) bool {
 	case IsoSeccompRetain, IsoSeccompRemove, IsoSELinux, IsoAppArmor, IsoOOMScoreAdj, IsoCPUShares, IsoSysctl:
 		return false
 	}
-	return true
+	return !strings.HasPrefix(name, "rkt/")
 }
 
 func checkValue(iso Isolator) error {
@@ -138,7 +138,7 @@ func checkValue(iso Isolator) error {
 	case IsoCPU, IsoMemory, IsoBlockBandwidth, IsoBlockIOPS, IsoNetworkBandwidth:
 		return checkResource(iso)
 	}
-	return nil
+	return checkOwn(iso)
 }
 
 func checkResource(iso Isolator) error {

@@ -33,6 +33,8 @@ type Host struct {
 	V1      []string // mount points of v1 hierarchies, named ones included
 	Systemd bool     // systemd is this host's init and owns the tree
 	own     string   // this process's own cgroup in the cgroup2 hierarchy
+	// The mount points of the v1 hierarchies by controller.
+	controllers map[string]string
 }
 
 // Detect reads the mounts of this process. The error is of class Unsupported
@@ -69,7 +71,7 @@ func Detect() (Host, error) {
 // parseMounts takes the first mount of the whole of each hierarchy; a second
 // mount of one shows the same folders.
 func parseMounts(r io.Reader) (Host, error) {
-	var h Host
+	h := Host{controllers: map[string]string{}}
 	seen := map[string]bool{}
 	scan := bufio.NewScanner(r)
 	for scan.Scan() {
@@ -84,6 +86,9 @@ func parseMounts(r io.Reader) (Host, error) {
 		case t[0] == "cgroup" && !seen[f[2]]:
 			seen[f[2]] = true
 			h.V1 = append(h.V1, f[4])
+			for c := range strings.SplitSeq(t[2], ",") {
+				h.controllers[c] = f[4] // `rw` and its like are no controllers, and nobody asks for them
+			}
 		}
 	}
 	slices.Sort(h.V1)
