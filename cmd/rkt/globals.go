@@ -24,6 +24,8 @@ type globals struct {
 	dirs     config.Dirs
 	insecure insecure
 	refused  refusals
+
+	trustHTTPS bool
 }
 
 func (g *globals) flags(fs *pflag.FlagSet) {
@@ -33,7 +35,7 @@ func (g *globals) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&g.dirs.Local, "local-config", "/etc/rkt", "the administrator's configuration")
 	fs.StringVar(&g.dirs.User, "user-config", "", "the user's configuration, which weighs most")
 	fs.Var(&g.insecure, "insecure-options", "checks to leave out, separated by commas: "+strings.Join(insecureNames(), ", "))
-	g.refused.boolFlag(fs, "trust-keys-from-https", "trust keys that were found over https without asking")
+	fs.BoolVar(&g.trustHTTPS, "trust-keys-from-https", false, "trust keys that were found over https without asking")
 	g.refused.flag(fs, "cpuprofile", "FILE", "write a CPU profile")
 	g.refused.flag(fs, "memprofile", "FILE", "write a memory profile")
 	for _, name := range []string{"cpuprofile", "memprofile"} {

@@ -13,6 +13,7 @@ import (
 
 type imageVerifyOptions struct {
 	all    bool
+	trust  bool
 	format string
 }
 
@@ -25,13 +26,18 @@ func newImageVerify(g *globals) *cobra.Command {
 tar that is rebuilt from it is compared, and type, owner, mode, time, attributes,
 link and name of each entry.
 
+With --trust it is also checked who made the image: by the signatures that were kept,
+the keys and the rules of today. An image that would not be let in any more counts as
+damaged.
+
 Each damage is one line on stdout; the exit code is 12 if there is any.`,
 		Example: `  rkt image verify example.com/etcd:3.5
-  rkt image verify --all --format=json`,
+  rkt image verify --all --trust --format=json`,
 		RunE: func(cmd *cobra.Command, args []string) error { return runImageVerify(cmd.Context(), g, args, o) },
 	}
 	fs := cmd.Flags()
 	fs.BoolVar(&o.all, "all", false, "check all images of the store")
+	fs.BoolVar(&o.trust, "trust", false, "check the kept signatures too, by the keys and rules of today")
 	fs.StringVar(&o.format, "format", "", "json or json-pretty")
 	return cmd
 }
@@ -64,10 +70,13 @@ func runImageVerify(ctx context.Context, g *globals, args []string, o imageVerif
 	if err != nil {
 		return err
 	}
-	v := verify.New(h.store)
+	look, err := g.verifier(h, o)
+	if err != nil {
+		return err
+	}
 	results := []verifiedImage{}
 	for _, rec := range records {
-		found, err := v.Image(ctx, rec.ID)
+		found, err := look(ctx, rec.ID)
 		if o.all && errs.Is(err, errs.NotFound) {
 			continue // removed meanwhile
 		}
@@ -81,6 +90,26 @@ func runImageVerify(ctx context.Context, g *globals, args []string, o imageVerif
 		return withCode(codeDamage, joined(append(bad, flat(err)...)))
 	}
 	return err
+}
+
+// verifier returns what looks at one image after the other.
+func (g *globals) verifier(h host, o imageVerifyOptions) (func(ctx context.Context, id string) ([]verify.Finding, error), error) {
+	v := verify.New(h.store)
+	if !o.trust {
+		return v.Image, nil
+	}
+	p, err := g.policy()
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, id string) ([]verify.Finding, error) {
+		found, err := v.Image(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		more, err := v.Trust(ctx, id, p)
+		return append(found, more...), err
+	}, nil
 }
 
 func flat(err error) []error {

@@ -79,6 +79,8 @@ func newRoot(g *globals) *cobra.Command {
 		newStop(g),
 		newRm(g),
 		newGC(g),
+		newTrust(g),
+		newAuth(g),
 		newConfig(g),
 		newVersion(g),
 		newCompletion(g),
