@@ -191,8 +191,9 @@ type HTTPRequest struct {
 // DiscoverRequest asks where an image of that appc name is published. The
 // content is a Discovery in JSON.
 type DiscoverRequest struct {
-	Name   string            `json:"name"`
-	Labels map[string]string `json:"labels,omitempty"`
+	Name       string            `json:"name"`
+	Labels     map[string]string `json:"labels,omitempty"`
+	ImagesOnly bool              `json:"imagesOnly,omitempty"` // keys are not looked for on pages above the one with the images
 }
 
 // Discovery is what meta discovery found.

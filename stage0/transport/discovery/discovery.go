@@ -52,7 +52,8 @@ type tag struct {
 }
 
 // Discover walks up from the image's name until it has found both the image's
-// places and the places of keys, or is at the host.
+// places and the places of keys, or is at the host. Where only
+// images are asked for, the first page that has them is the last.
 func (c *Client) Discover(ctx context.Context, r fetchwire.DiscoverRequest) (fetchwire.Discovery, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.web.Limits().Total)
 	defer cancel()
@@ -78,7 +79,7 @@ func (c *Client) Discover(ctx context.Context, r fetchwire.DiscoverRequest) (fet
 				d.KeyPage = page
 			}
 		}
-		if len(d.Images) > 0 && len(d.Keys) > 0 {
+		if len(d.Images) > 0 && (len(d.Keys) > 0 || r.ImagesOnly) {
 			return d, nil
 		}
 		if len(tags) == 0 {

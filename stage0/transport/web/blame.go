@@ -51,13 +51,17 @@ func explain(err error, host string) (errs.Class, error, string) {
 		return class, cause, hint
 	}
 	text := err.Error()
+	const proxyHint = "the proxy's settings come from the environment: HTTPS_PROXY, HTTP_PROXY, NO_PROXY"
 	var netErr net.Error
+	var op *net.OpError
 	dns, isDNS := errors.AsType[*net.DNSError](err)
 	switch {
 	case errs.ClassOf(err) != errs.Internal:
 		return errs.ClassOf(err), err, ""
 	case errors.Is(err, context.Canceled):
 		return errs.Unavailable, err, ""
+	case errors.As(err, &op) && op.Op == "proxyconnect":
+		return errs.Unavailable, fmt.Errorf("connect to the proxy for %s: %w", host, innermost(err)), proxyHint
 	case isDNS && dns.IsNotFound:
 		return errs.Unavailable, fmt.Errorf("%s: no such host", dns.Name), "see /etc/resolv.conf, /etc/hosts and the proxy's settings in the environment"
 	case isDNS:
@@ -72,8 +76,8 @@ func explain(err error, host string) (errs.Class, error, string) {
 		return errs.Unavailable, fmt.Errorf("%s cut the connection", host), ""
 	case strings.Contains(text, "malformed"):
 		return errs.Corrupt, fmt.Errorf("%s does not speak HTTP: %w", host, err), ""
-	case strings.Contains(text, "proxyconnect"), strings.Contains(text, "Proxy"):
-		return errs.Unavailable, err, "the proxy's settings come from the environment: HTTPS_PROXY, HTTP_PROXY, NO_PROXY"
+	case strings.HasPrefix(text, "Proxy "): // the status of an answer to CONNECT
+		return errs.Unavailable, fmt.Errorf("the proxy for %s: %w", host, err), proxyHint
 	default:
 		return errs.Unavailable, err, ""
 	}
@@ -90,7 +94,7 @@ func explainTLS(err error, host string) (errs.Class, error, string) {
 	var authority x509.UnknownAuthorityError
 	var name x509.HostnameError
 	var invalid x509.CertificateInvalidError
-	var alert tls.AlertError
+	var op *net.OpError
 	var record tls.RecordHeaderError
 	switch {
 	case errors.As(err, &authority):
@@ -106,8 +110,8 @@ func explainTLS(err error, host string) (errs.Class, error, string) {
 	case errors.As(err, &invalid):
 		cause, hint := explainInvalid(invalid)
 		return errs.Denied, fmt.Errorf("certificate of %s: %w", host, cause), hint + insecure
-	case errors.As(err, &alert):
-		return errs.Denied, fmt.Errorf("TLS handshake with %s: it says %w", host, alert),
+	case errors.As(err, &op) && op.Op == "remote error": // an alert of TLS
+		return errs.Denied, fmt.Errorf("TLS handshake with %s: it says %w", host, op.Err),
 			"if it wants a client certificate, put NAME.cert and NAME.key into /etc/containers/certs.d/" + host
 	case errors.As(err, &record):
 		return errs.Corrupt, fmt.Errorf("%s does not speak TLS", host), ""
