@@ -41,7 +41,7 @@ func run(m *testing.M) (code int, err error) {
 			return 1, err
 		}
 	}
-	for _, name := range []string{"rkt", "stage1", "podinit"} {
+	for _, name := range []string{"rkt", "rkt-fetch", "rkt-verify", "stage1", "podinit"} {
 		if _, err := os.Stat(filepath.Join(bin, name)); err != nil {
 			return 1, fmt.Errorf("%w: run `make` first", err)
 		}

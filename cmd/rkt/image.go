@@ -73,6 +73,12 @@ var imageFields = []struct {
 	{"unique", "UNIQUE", func(a, b imageView) int { return cmp.Compare(a.Unique, b.Unique) }, func(v imageView, o imageListOptions, _ time.Time) string {
 		return o.bytes(v.Unique)
 	}},
+	{"trust", "TRUST", func(a, b imageView) int { return cmp.Compare(a.Trust.By, b.Trust.By) }, func(v imageView, o imageListOptions, _ time.Time) string {
+		if o.full || !v.Trust.Verified {
+			return plain(v.Trust.By)
+		}
+		return plain(string(v.Trust.Method) + " " + v.Trust.Key[:min(len(v.Trust.Key), 16)])
+	}},
 }
 
 func (o imageListOptions) bytes(n int64) string {
@@ -91,6 +97,7 @@ type imageView struct {
 	Size       int64  `json:"size"`
 	Pinned     bool   `json:"pinned"`
 	store.Usage
+	Trust image.Trust `json:"trust"` // why it was let in
 }
 
 func newImageList(g *globals) *cobra.Command {
@@ -102,7 +109,7 @@ func newImageList(g *globals) *cobra.Command {
 		RunE:  func(*cobra.Command, []string) error { return runImageList(g, o) },
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&o.fields, "fields", "id,name,size,importtime,lastused", "columns, separated by commas: these, total (bytes of all layers, each once) and unique (of those that no other image has)")
+	fs.StringVar(&o.fields, "fields", "id,name,size,importtime,lastused", "columns, separated by commas: these, total (bytes of all layers, each once), unique (of those that no other image has) and trust (who vouches for it)")
 	fs.StringVar(&o.sort, "sort", "importtime", "columns to sort by, separated by commas")
 	fs.StringVar(&o.order, "order", "asc", "asc or desc")
 	fs.BoolVar(&o.full, "full", false, "whole IDs, sizes in bytes, whole times")
@@ -171,7 +178,7 @@ func (g *globals) imageViews() ([]imageView, error) {
 		views = append(views, imageView{
 			ID: r.ID, Name: image.Reference(r.Name, r.Labels), Size: r.Size,
 			ImportTime: r.ImportedAt.UnixNano(), LastUsed: h.store.LastUsed(r).UnixNano(),
-			Pinned: pinned, Usage: usage[r.ID],
+			Pinned: pinned, Usage: usage[r.ID], Trust: r.Trust,
 		})
 	}
 	return views, bad

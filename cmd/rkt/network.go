@@ -91,6 +91,9 @@ func (f *finder) resolve(ctx context.Context, arg, signature string) (image.Reco
 	}
 	f.Options.Signature = signature
 	defer f.bars.flush()
+	if err := f.trustFirst(ctx, r); err != nil {
+		return image.Record{}, err
+	}
 	rec, err := f.Resolve(ctx, r)
 	if f.g.debug {
 		facts, missing := f.Sandbox(ctx)

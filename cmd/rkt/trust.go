@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -15,8 +16,10 @@ import (
 
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/fetchwire"
+	"github.com/rkt-pods/rkt/pkg/ref"
 	"github.com/rkt-pods/rkt/pkg/userfile"
 	"github.com/rkt-pods/rkt/stage0/config"
+	"github.com/rkt-pods/rkt/stage0/fetch"
 	"github.com/rkt-pods/rkt/stage0/remote"
 	"github.com/rkt-pods/rkt/stage0/trust"
 	"github.com/rkt-pods/rkt/stage0/trust/sigwire"
@@ -152,6 +155,37 @@ func (t *truster) run(ctx context.Context, places []string) error {
 	return nil
 }
 
+// trustFirst is --trust-keys-from-https: if an image is going to be looked for by
+// its name, and no key is trusted for it yet, those that its pages name are
+// trusted unseen.
+func (f *finder) trustFirst(ctx context.Context, r ref.Ref) error {
+	if !f.g.trustHTTPS || r.Kind != ref.Name || f.Pull == fetch.PullNever {
+		return nil
+	}
+	if _, err := f.Store.Lookup(r.Text); err == nil && f.Pull == fetch.PullNew {
+		return nil
+	}
+	p, err := f.g.policy()
+	if err != nil || !p.NeedsSignature(r.Name, false) || p.HasKeyFor(r.Name) {
+		return err
+	}
+	t := &truster{g: f.g, cmd: f.cmd, policy: p, trustOptions: trustOptions{prefix: r.Name}}
+	defer t.close()
+	places, err := t.discover(ctx, r.Name)
+	if err != nil {
+		return nil // the search for the image goes the same way, and says what is wrong
+	}
+	places = slices.DeleteFunc(places, func(place string) bool {
+		secure, _ := isURL(place)
+		return !secure
+	})
+	if len(places) == 0 {
+		return nil
+	}
+	f.Policy = f.g.policy // to be read anew, with the key
+	return t.run(ctx, places)
+}
+
 // discover asks the pages of the name where its keys are.
 func (t *truster) discover(ctx context.Context, name string) ([]string, error) {
 	client, err := t.network(ctx)
@@ -240,9 +274,9 @@ func (t *truster) add(place string, k sigwire.Key) error {
 		return err
 	}
 	if t.prefix == "" {
-		fmt.Fprintf(t.g.stdout, "Added root key at %q\n", path)
+		t.g.note(t.cmd, "Added root key at %q", path)
 	} else {
-		fmt.Fprintf(t.g.stdout, "Added key for prefix %q at %q\n", t.prefix, path)
+		t.g.note(t.cmd, "Added key for prefix %q at %q", t.prefix, path)
 	}
 	return nil
 }

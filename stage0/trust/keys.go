@@ -117,6 +117,11 @@ func (p Policy) choose(ok func(TrustedKey) bool) (keys []TrustedKey, data [][]by
 	return keys, data
 }
 
+// HasKeyFor says whether an OpenPGP key is trusted for images of that name.
+func (p Policy) HasKeyFor(name string) bool {
+	return slices.ContainsFunc(p.keys, func(k TrustedKey) bool { return !k.PEM && k.trustedFor(name) })
+}
+
 // Keys lists the trusted keys, root keys first.
 func (p Policy) Keys() []TrustedKey {
 	keys := slices.Clone(p.keys)
