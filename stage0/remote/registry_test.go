@@ -176,6 +176,19 @@ func TestReferrers(t *testing.T) {
 	}
 }
 
+// TestNames: the confined program reads /etc/hosts.
+func TestNames(t *testing.T) {
+	h := serve(t, false)
+	h.manifest("latest", ociManifest, []byte("{}"))
+	_, port, _ := strings.Cut(h.host(), ":")
+	s := setup()
+	s.Registries = []fetchwire.Registry{{Name: "localhost:" + port, PlainHTTP: true}}
+	r := fetchwire.ManifestRequest{Repository: fetchwire.Repository{Registry: "localhost:" + port, Name: "app"}, Reference: "latest"}
+	if _, _, err := client(t, s, nil).Manifest(t.Context(), r); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestMirrors(t *testing.T) {
 	own, mirror, broken := serve(t, true), serve(t, false), serve(t, false)
 	blob := random(100_000)

@@ -34,6 +34,8 @@ func Enter(mode fetchwire.Mode) (fetchwire.Sandbox, error) {
 		return s, errs.WithHint(errs.Newf(errs.Usage, "mode %q: not known", string(mode)), "rkt starts this program when it needs it")
 	}
 	debug.SetMemoryLimit(memory)
+	// The kernel named it after the descriptor that it was started from.
+	_ = os.WriteFile("/proc/self/comm", []byte("rkt-fetch"), 0)
 	if err := closeInherited(); err != nil {
 		return s, err
 	}
