@@ -19,7 +19,7 @@ const module = "github.com/rkt-pods/rkt/"
 // import paths below the module.
 var mayImport = map[string][]string{
 	"cmd/rkt":               {"stage0/", "pkg/"},
-	"cmd/rkt-verify":        {"stage0/trust/sigcheck", "pkg/"},
+	"cmd/rkt-verify":        {"stage0/trust/sigcheck", "stage0/transport/confine", "pkg/"},
 	"cmd/stage1":            {"stage1/", "pkg/"},
 	"stage0/":               {"stage0/", "pkg/"},
 	"stage0/trust/sigcheck": {"stage0/trust/sigwire", "pkg/"},

@@ -7,11 +7,17 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/rkt-pods/rkt/pkg/fetchwire"
+	"github.com/rkt-pods/rkt/stage0/transport/confine"
 	"github.com/rkt-pods/rkt/stage0/trust/sigcheck"
 )
 
 func main() {
-	if err := sigcheck.Serve(os.Stdin, os.Stdout); err != nil {
+	_, err := confine.Enter(fetchwire.Unpack) // no files, no network
+	if err == nil {
+		err = sigcheck.Serve(os.Stdin, os.Stdout)
+	}
+	if err != nil {
 		fmt.Fprintf(os.Stderr, "%v\n", err)
 		os.Exit(1)
 	}

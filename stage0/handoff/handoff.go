@@ -23,6 +23,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/fault"
 	"github.com/rkt-pods/rkt/pkg/poddir"
+	"github.com/rkt-pods/rkt/stage0/libexec"
 	"github.com/rkt-pods/rkt/stage0/pod"
 )
 
@@ -43,19 +44,11 @@ func Find(ctx context.Context, named string) (string, error) {
 		}
 		return path, check(ctx, path)
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return "", fmt.Errorf("find stage1: %w", err)
+	path, err := libexec.Find("stage1")
+	if errs.Is(err, errs.NotFound) {
+		err = errs.WithHint(err, "--stage1-path=PATH names another")
 	}
-	dir := filepath.Dir(self)
-	places := []string{filepath.Join(dir, "stage1"), filepath.Join(dir, "../libexec/rkt/stage1")}
-	for _, path := range places {
-		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
-			return path, nil
-		}
-	}
-	return "", errs.WithHint(errs.Newf(errs.NotFound, "find stage1: neither %s nor %s is there", places[0], places[1]),
-		"\"make\" builds it beside rkt; --stage1-path=PATH names another")
+	return path, err
 }
 
 // checkRoot says so where stage1 could not cut its mounts off from the host's:

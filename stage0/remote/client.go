@@ -21,7 +21,7 @@ const maxAsks = 32
 
 // Options are what Start needs.
 type Options struct {
-	Program string // rkt-fetch; empty: the one that Find finds
+	Program string // rkt-fetch; empty: the one beside rkt
 	Setup   fetchwire.Setup
 	// Credentials answers which credential a host gets. It is asked only about
 	// hosts that a request, or a mirror configured for it, names; nil: none.
@@ -87,7 +87,7 @@ func start(ctx context.Context, mode fetchwire.Mode, opts Options) (*Client, err
 func (c *Client) Close() error {
 	c.stop()
 	c.conn.Close()
-	c.proc.kill()
+	c.proc.Kill()
 	<-c.over
 	return nil
 }

@@ -252,7 +252,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer body.Close()
-	if err := c.proc.cmd.Process.Signal(unix.SIGKILL); err != nil {
+	if err := c.proc.Cmd.Process.Signal(unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	_, err = io.Copy(io.Discard, body)

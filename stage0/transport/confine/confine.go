@@ -35,7 +35,7 @@ func Enter(mode fetchwire.Mode) (fetchwire.Sandbox, error) {
 	}
 	debug.SetMemoryLimit(memory)
 	// The kernel named it after the descriptor that it was started from.
-	_ = os.WriteFile("/proc/self/comm", []byte("rkt-fetch"), 0)
+	_ = os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0)
 	if err := closeInherited(); err != nil {
 		return s, err
 	}
