@@ -117,7 +117,7 @@ func TestRktThatIsKilled(t *testing.T) {
 	if _, err := c.Sandbox(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	os.Stdout.WriteString("child " + strconv.Itoa(c.proc.cmd.Process.Pid) + "\n")
+	os.Stdout.WriteString("child " + strconv.Itoa(c.proc.Cmd.Process.Pid) + "\n")
 	<-c.over
 }
 
@@ -202,7 +202,7 @@ func TestDecompressor(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Close()
-	d.client.proc.kill()
+	d.client.proc.Kill()
 	<-d.client.over
 	if err := all(strings.NewReader(string(packed))); err != nil {
 		t.Error(err)
