@@ -67,6 +67,9 @@ func NewIsolator(name string, v any) Isolator {
 	return Isolator{Name: name, Value: data}
 }
 
+// Decode reads the isolator's value, which must be there.
+func (i Isolator) Decode(v any) error { return decode(i.Value, v) }
+
 // GetIsolator returns the last isolator of the name, which is the one that
 // counts, nil if there is none.
 func GetIsolator(list []Isolator, name string) *Isolator {
