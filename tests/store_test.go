@@ -24,6 +24,7 @@ func TestStoreUnderAllAtOnce(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), length)
 	defer cancel()
 	oci, aci := filepath.Join(imageDir, "busybox.oci"), filepath.Join(imageDir, "busybox.aci")
+	far := "docker://" + newServing(t, imageDir).at + "/busybox.oci:1.0"
 	type loop struct {
 		args  []string
 		codes []int    // besides 0
@@ -37,6 +38,7 @@ func TestStoreUnderAllAtOnce(t *testing.T) {
 		{args: []string{"run", aci, "--exec=/bin/true"}},
 		{args: []string{"run", oci, "--name=a", "--exec=/bin/true", "---", aci, "--name=b", "--exec=/bin/true"}},
 		{args: []string{"fetch", oci}}, {args: []string{"fetch", oci}}, {args: []string{"fetch", aci}}, {args: []string{"fetch", "--keep-blobs", oci}},
+		{args: []string{"fetch", far}}, {args: []string{"run", "--rm", "--pull-policy=update", far, "--exec=/bin/true"}},
 		{args: []string{"image", "rm", "example.com/busybox:1.0"}, codes: []int{254}, texts: inUse},
 		{args: []string{"image", "rm", "example.com/busybox"}, codes: []int{254}, texts: inUse},
 		{args: []string{"image", "gc", "--grace-period=0s"}}, {args: []string{"image", "gc", "--grace-period=0s", "--keep=1"}},
@@ -53,7 +55,7 @@ func TestStoreUnderAllAtOnce(t *testing.T) {
 			n := 0
 			for ; ctx.Err() == nil && !t.Failed(); n++ {
 				var stderr bytes.Buffer
-				cmd := exec.Command(filepath.Join(bin, "rkt"), append([]string{"--dir=" + h.dir, "--insecure-options=image"}, l.args...)...)
+				cmd := exec.Command(filepath.Join(bin, "rkt"), append([]string{"--dir=" + h.dir, "--insecure-options=image,http"}, l.args...)...)
 				cmd.Stderr = &stderr
 				err := cmd.Run()
 				var ee *exec.ExitError

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/rkt-pods/rkt/pkg/digest"
 	"github.com/rkt-pods/rkt/stage0/fetch"
 )
 
@@ -148,9 +149,9 @@ const barWidth = 20
 
 // line is the state of one thing in words and figures.
 func (b *bar) line(now time.Time) string {
-	name := "layer " + strings.TrimPrefix(b.object, "sha256:")[:min(12, len(strings.TrimPrefix(b.object, "sha256:")))]
-	if strings.Contains(b.object, "/") {
-		name = b.object
+	name := b.object
+	if d, err := digest.ParseOCI(b.object); err == nil {
+		name = "layer " + d.Hex[:12]
 	}
 	size := humanSize(max(b.total, b.done))
 	switch b.state {
@@ -160,8 +161,11 @@ func (b *bar) line(now time.Time) string {
 		return name + ": waits for another rkt that brings it in"
 	case fetch.Fetching, fetch.Done:
 	}
+	if b.took > 0 && round(b.took) == 0 {
+		return name + ": " + size // too fast for figures that mean anything
+	}
 	if b.took > 0 {
-		return fmt.Sprintf("%s: %s in %s, %s/s", name, size, round(b.took), humanSize(rate(b.total, b.took)))
+		return fmt.Sprintf("%s: %s in %s, %s/s", name, size, round(b.took), humanSize(rate(max(b.total, b.done), b.took)))
 	}
 	elapsed := now.Sub(b.began)
 	perSecond := rate(b.done, elapsed)

@@ -75,7 +75,7 @@ func (s *Store) Plan(held HeldFunc, grace time.Duration) (Garbage, error) {
 // grace ago has brought in stays. It keeps the store's lock for reading the
 // references and for renames only.
 func (s *Store) Collect(ctx context.Context, held HeldFunc, grace time.Duration) (done Garbage, err error) {
-	excl, err := s.exclude(ctx)
+	excl, err := s.Exclude(ctx)
 	if err != nil {
 		return done, err
 	}
@@ -293,7 +293,7 @@ func (s *Store) removeImage(ctx context.Context, id string, held HeldFunc, allow
 	if !digest.IsImageID(id) {
 		return errs.Newf(errs.Usage, "image %q: not a full image ID", id)
 	}
-	excl, err := s.exclude(ctx)
+	excl, err := s.Exclude(ctx)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/rkt-pods/rkt/pkg/atomicfile"
+	"github.com/rkt-pods/rkt/pkg/digest"
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/image"
 )
@@ -17,11 +18,12 @@ const maxSources = 16
 
 // inherit takes over what an earlier import of the same image has said: names,
 // sources, and that it was verified, if this one was not asked to.
-func (s *Store) inherit(rec *image.Record) {
+func (s *Store) inherit(rec image.Record) image.Record {
 	old, err := s.Image(rec.ID)
 	if err != nil {
-		return // none, or one that this one repairs
+		return rec // none, or one that this one repairs
 	}
+	rec.Names, rec.Sources = slices.Clone(rec.Names), slices.Clone(rec.Sources)
 	for _, name := range old.Names {
 		if !slices.Contains(rec.Names, name) {
 			rec.Names = append(rec.Names, name)
@@ -38,6 +40,13 @@ func (s *Store) inherit(rec *image.Record) {
 	if rec.Kept == nil {
 		rec.Kept = old.Kept
 	}
+	return rec
+}
+
+// claimRecord keeps out others who write the record of the image, so that nothing
+// they add is lost. Removal is another matter, and the store's lock's.
+func (s *Store) claimRecord(ctx context.Context, id string) (*Claim, error) {
+	return s.Claim(ctx, "record-"+digest.ShortID(id, 40))
 }
 
 // Named returns the image that has the reference as a name, as it was imported
@@ -59,15 +68,22 @@ func (s *Store) Named(ref string) (image.Record, error) {
 // Confirm notes that the source still gives the image, or that it does too. The
 // reference is a name of the image from now on if named is set; it counts as verified
 // if the image does.
-func (s *Store) Confirm(ctx context.Context, id string, src image.Source, named bool) (image.Record, error) {
-	hold, err := s.Hold(ctx)
-	if err != nil {
-		return image.Record{}, err
-	}
-	defer hold.Close()
-	rec, err := s.Image(id)
+func (s *Store) Confirm(ctx context.Context, id string, src image.Source, named bool) (rec image.Record, err error) {
+	one, err := s.claimRecord(ctx, id)
 	if err != nil {
 		return rec, err
+	}
+	defer func() { err = errors.Join(err, one.Release()) }()
+	hold, err := s.Hold(ctx)
+	if err != nil {
+		return rec, err
+	}
+	defer hold.Close()
+	if rec, err = s.Image(id); err != nil {
+		return rec, err
+	}
+	if s.confirmed(rec, src, named) {
+		return rec, nil
 	}
 	rec.Sources = slices.DeleteFunc(rec.Sources, func(o image.Source) bool { return o.Ref == src.Ref })
 	rec.Sources = slices.Insert(rec.Sources, 0, src)
@@ -75,7 +91,7 @@ func (s *Store) Confirm(ctx context.Context, id string, src image.Source, named 
 	if named && !slices.Contains(rec.Names, src.Ref) {
 		rec.Names = append(rec.Names, src.Ref)
 	}
-	if err := atomicfile.WriteJSON(s.imagePath(id), rec, 0o600, atomicfile.Renamed); err != nil {
+	if err := atomicfile.WriteJSON(s.imagePath(id), rec, 0o600, atomicfile.Synced); err != nil {
 		return rec, fmt.Errorf("note source of image: %w", err)
 	}
 	if !named {
@@ -85,4 +101,16 @@ func (s *Store) Confirm(ctx context.Context, id string, src image.Source, named 
 		return rec, fmt.Errorf("note source of image: name %q: %w", src.Ref, err)
 	}
 	return rec, nil
+}
+
+// confirmed says whether the record tells all of it already. When a source was
+// asked last only counts where it says for how long that is good.
+func (s *Store) confirmed(rec image.Record, src image.Source, named bool) bool {
+	have, ok := rec.Source(src.Ref)
+	have.FetchedAt = src.FetchedAt
+	if !ok || have != src || src.MaxAge > 0 {
+		return false
+	}
+	id, err := s.resolve(src.Ref)
+	return !named || err == nil && id == rec.ID
 }

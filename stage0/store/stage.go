@@ -34,8 +34,8 @@ const holdDeadline = time.Minute
 // collector that waits in between would wait for the first, and the second for it.
 func (s *Store) Hold(ctx context.Context) (*lock.Lock, error) { return s.acquire(ctx, lock.Shared) }
 
-// exclude keeps out all who Hold.
-func (s *Store) exclude(ctx context.Context) (*lock.Lock, error) {
+// Exclude keeps out all who Hold.
+func (s *Store) Exclude(ctx context.Context) (*lock.Lock, error) {
 	return s.acquire(ctx, lock.Exclusive)
 }
 
@@ -279,10 +279,14 @@ type Import struct {
 // Commit makes the image part of the store: one sync of everything, then
 // renames in the order blob, layer, image, name. It is idempotent: nil means
 // that the image is in the store, whoever put each part there.
-func (g *Staging) Commit(ctx context.Context, in Import) (image.Record, error) {
-	rec := in.Record
-	rec.Version = recordVersion
-	g.store.inherit(&rec)
+func (g *Staging) Commit(ctx context.Context, in Import) (rec image.Record, err error) {
+	in.Record.Version = recordVersion
+	one, err := g.store.claimRecord(ctx, in.Record.ID)
+	if err != nil {
+		return in.Record, err
+	}
+	defer func() { err = errors.Join(err, one.Release()) }()
+	rec = g.store.inherit(in.Record)
 	temp := filepath.Join(g.dir, "image.json")
 	if err := atomicfile.WriteJSON(temp, rec, 0o600, atomicfile.Renamed); err != nil {
 		return rec, fmt.Errorf("commit image: %w", err)
@@ -300,6 +304,13 @@ func (g *Staging) Commit(ctx context.Context, in Import) (image.Record, error) {
 		return rec, err
 	}
 	defer hold.Close()
+	// What an earlier record said is gone if the image was removed meanwhile.
+	if _, err := os.Lstat(g.store.imagePath(rec.ID)); errors.Is(err, fs.ErrNotExist) {
+		rec = in.Record
+		if err := atomicfile.WriteJSON(temp, rec, 0o600, atomicfile.Synced); err != nil {
+			return rec, fmt.Errorf("commit image: %w", err)
+		}
+	}
 	if err := g.place(in); err != nil {
 		return rec, fmt.Errorf("commit image: %w", err)
 	}

@@ -28,6 +28,7 @@ type Registry struct {
 	wrong    map[string]bool
 	fail     map[string]int
 	gate     chan struct{}
+	held     string // the blob that waits at the gate; "": each
 }
 
 // New serves the layouts below dir.
@@ -46,7 +47,12 @@ func (r *Registry) WrongOnce(digest string) { r.set(func() { r.wrong[digest] = t
 func (r *Registry) Fail(part string, status int) { r.set(func() { r.fail[part] = status }) }
 
 // Hold lets no blob out until Release.
-func (r *Registry) Hold() { r.set(func() { r.gate = make(chan struct{}) }) }
+func (r *Registry) Hold() { r.HoldBlob("") }
+
+// HoldBlob does not let the blob out until Release.
+func (r *Registry) HoldBlob(digest string) {
+	r.set(func() { r.gate, r.held = make(chan struct{}), digest })
+}
 
 // Release lets the blobs out.
 func (r *Registry) Release() {
@@ -84,7 +90,9 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 				status = s
 			}
 		}
-		gate = r.gate
+		if strings.HasSuffix(req.URL.Path, r.held) {
+			gate = r.gate
+		}
 	})
 	if status != 0 {
 		http.Error(w, http.StatusText(status), status)
@@ -155,7 +163,8 @@ func manifest(w http.ResponseWriter, req *http.Request, layout, what string) {
 	if !strings.Contains(what, ":") {
 		i, err := readIndex(layout)
 		for _, d := range i.Manifests {
-			if d.Annotations["org.opencontainers.image.ref.name"] == what {
+			name := d.Annotations["org.opencontainers.image.ref.name"]
+			if name[strings.LastIndexByte(name, ':')+1:] == what {
 				what = d.Digest
 			}
 		}
