@@ -23,7 +23,7 @@ func podGroups(t *testing.T, rec poddir.Cgroup) (pod, app Group) {
 	if pod, err = h.Group(filepath.Join(rec.Rel, Apps)); err != nil {
 		t.Fatal(err)
 	}
-	return pod, pod.sub("web")
+	return pod, pod.Below("web")
 }
 
 // apply returns what became of the limits, one line a limit.
@@ -179,7 +179,7 @@ func TestApplyIO(t *testing.T) {
 		t.Error(got)
 	}
 	if !isV2(app, "blkio") {
-		leaf := app.sub("main")
+		leaf := app.Below("main")
 		dir, _ := leaf.v1("blkio")
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)

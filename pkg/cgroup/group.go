@@ -37,8 +37,8 @@ func (h Host) Group(rel string) (Group, error) {
 	return Group{}, errs.Newf(errs.Internal, "cgroup %q: not a pod's", rel)
 }
 
-// sub is a cgroup below.
-func (g Group) sub(name string) Group {
+// Below is the cgroup of the name in this one.
+func (g Group) Below(name string) Group {
 	g.rel = filepath.Join(g.rel, name)
 	return g
 }

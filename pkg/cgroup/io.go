@@ -292,7 +292,7 @@ func (g Group) refreshThrottle() error {
 		if !e.IsDir() {
 			continue
 		}
-		sub := g.sub(e.Name())
+		sub := g.Below(e.Name())
 		if filepath.Base(g.rel) == Apps {
 			err = sub.refreshThrottle()
 		} else {

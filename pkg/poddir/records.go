@@ -21,21 +21,23 @@ type Refs struct {
 // RunOptions is run.json: what `run` and `run-prepared` were told beyond the
 // manifest.
 type RunOptions struct {
-	Net            []string    `json:"net"`                // "none", "host", …
-	Hostname       string      `json:"hostname,omitempty"` // "" means rkt-<uuid>
-	DNS            []string    `json:"dns,omitempty"`      // addresses, or "host" or "none" alone
-	DNSSearch      []string    `json:"dnsSearch,omitempty"`
-	DNSOptions     []string    `json:"dnsOptions,omitempty"`
-	DNSDomain      string      `json:"dnsDomain,omitempty"`
-	Hosts          []HostEntry `json:"hosts,omitempty"`
-	HostsFromHost  bool        `json:"hostsFromHost,omitempty"`
-	Interactive    bool        `json:"interactive,omitempty"`
-	LogPrefix      string      `json:"logPrefix,omitempty"` // auto, always, never
-	NoOverlay      bool        `json:"noOverlay,omitempty"`
-	DurableRootFS  bool        `json:"durableRootfs,omitempty"` // no `volatile` on the overlay
-	InsecureCaps   bool        `json:"insecureCapabilities,omitempty"`
-	InsecurePaths  bool        `json:"insecurePaths,omitempty"`
-	InsecureSeccmp bool        `json:"insecureSeccomp,omitempty"`
+	Net           []string    `json:"net"`                // "none", "host", …
+	Hostname      string      `json:"hostname,omitempty"` // "" means rkt-<uuid>
+	DNS           []string    `json:"dns,omitempty"`      // addresses, or "host" or "none" alone
+	DNSSearch     []string    `json:"dnsSearch,omitempty"`
+	DNSOptions    []string    `json:"dnsOptions,omitempty"`
+	DNSDomain     string      `json:"dnsDomain,omitempty"`
+	Hosts         []HostEntry `json:"hosts,omitempty"`
+	HostsFromHost bool        `json:"hostsFromHost,omitempty"`
+	Interactive   bool        `json:"interactive,omitempty"`
+	LogPrefix     string      `json:"logPrefix,omitempty"` // auto, always, never
+	NoOverlay     bool        `json:"noOverlay,omitempty"`
+	DurableRootFS bool        `json:"durableRootfs,omitempty"` // no `volatile` on the overlay
+	// StrictIsolators refuses isolators that can't be enforced as asked.
+	StrictIsolators bool `json:"strictIsolators,omitempty"`
+	InsecureCaps    bool `json:"insecureCapabilities,omitempty"`
+	InsecurePaths   bool `json:"insecurePaths,omitempty"`
+	InsecureSeccmp  bool `json:"insecureSeccomp,omitempty"`
 }
 
 // HostEntry is a line of the pod's /etc/hosts.

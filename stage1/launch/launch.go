@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rkt-pods/rkt/pkg/limits"
 	"github.com/rkt-pods/rkt/stage1/plan"
 )
 
@@ -78,6 +79,9 @@ type Exec struct {
 // Process is a started process, a child of the caller.
 type Process interface {
 	PID() int
+	// Isolators says what became of the app's, with what the kernel holds.
+	// Those of a process that Exec started are the app's, and not told again.
+	Isolators() []limits.Result
 	// Console is the pty's master if a TTY was asked for; the caller closes it.
 	Console() *os.File
 	// Wait reaps the process and may be called once.
@@ -93,7 +97,9 @@ type Process interface {
 // Exit is how a process ended, with what it used.
 type Exit struct {
 	Status     syscall.WaitStatus
-	OOMKilled  bool // the kernel's OOM killer chose a process of its cgroup
+	OOMKilled  bool   // the kernel's OOM killer chose a process of its cgroup
+	OOMKills   uint64 // how many of them
 	CPU        time.Duration
 	MemoryPeak uint64 // bytes; 0 if unknown
+	MemoryHits uint64 // how often the memory limit was in the way
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt-pods/rkt/pkg/limits"
 )
 
 // Pod is the compiled pod.
@@ -19,6 +21,12 @@ type Pod struct {
 	Volumes  []Volume
 	Files    []File
 	Apps     []App
+	Limits   limits.Set      // of all apps together
+	Weights  limits.Set      // of the whole pod beside other pods, from its priority
+	ShmSize  int64           // of the pod's /dev/shm in bytes; 0 means the kernel's default
+	Optional []string        // limits that only an image asks for
+	Strict   bool            // refuse what can't be enforced as asked
+	Results  []limits.Result // what is known already of the pod's isolators
 }
 
 // Find returns the app of the name, nil if there is none.
@@ -74,11 +82,19 @@ type App struct {
 	Seccomp        *specs.LinuxSeccomp // nil: no filter
 	OOMScoreAdj    *int
 	Rlimits        []specs.POSIXRlimit
+	Nice           *int
+	Limits         limits.Set // of the app's cgroup
+	Delegate       bool       // the app may make cgroups below its own
+	ProcessLabel   string     // SELinux context, "" means the policy's
+	AppArmor       string     // profile, "" means the one rkt is confined by
+	Optional       []string   // limits that only the image asks for
+	Strict         bool       // refuse what can't be enforced as asked
 	StopSignal     int
 	StopTimeout    time.Duration
 	PreStart       []string // argv of the event handler, nil if none
 	PostStop       []string
-	Notes          []string // what was changed or left out, for the user
+	Notes          []string        // what was changed or left out, for the user
+	Results        []limits.Result // what became of isolators, as far as that is known before the start
 }
 
 // Mount is one mount in the app's rootfs.

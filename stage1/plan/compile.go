@@ -24,12 +24,17 @@ type Input struct {
 
 // Host is what the plan needs to know of the host.
 type Host struct {
-	Arch         string   // as GOARCH
-	Bounding     []string // capabilities that this process can give
-	SysResource  bool     // CAP_SYS_RESOURCE is among the effective ones
-	OOMScoreAdj  int      // of this process
-	MachineHosts bool     // the host has an /etc/hosts
-	ResolvConf   bool     // the host has an /etc/resolv.conf
+	Arch         string            // as GOARCH
+	Bounding     []string          // capabilities that this process can give
+	SysResource  bool              // CAP_SYS_RESOURCE is among the effective ones
+	OOMScoreAdj  int               // of this process
+	Nice         int               // of this process
+	SysNice      bool              // CAP_SYS_NICE is among the effective ones
+	SELinux      bool              // a policy is loaded
+	AppArmor     bool              // it is enabled
+	Rlimits      map[string]uint64 // this process's hard limits by name, such as RLIMIT_NOFILE
+	MachineHosts bool              // the host has an /etc/hosts
+	ResolvConf   bool              // the host has an /etc/resolv.conf
 	// KnowsCall says whether a filter can have a rule for the system call,
 	// whatever architecture has it; nil if this program has no filters.
 	KnowsCall func(name string) bool `json:"-"`
@@ -56,7 +61,9 @@ func Compile(in Input) (Pod, error) {
 	if pod.Files, err = files(in, pod); err != nil {
 		return Pod{}, err
 	}
-	podNotes := podIsolators(in.Pod.Isolators)
+	if err := boundPod(&pod, in); err != nil {
+		return Pod{}, err
+	}
 	set, err := newVolumeSet(in.Pod.Volumes)
 	if err != nil {
 		return Pod{}, err
@@ -72,10 +79,12 @@ func Compile(in Input) (Pod, error) {
 		if err != nil {
 			return Pod{}, errs.WithClass(errs.ClassOf(err), wrap("app "+name, err))
 		}
-		app.Notes = append(slices.Clone(podNotes), app.Notes...)
 		pod.Apps = append(pod.Apps, app)
 	}
 	pod.Volumes = set.used()
+	if err := finishLimits(&pod, in); err != nil {
+		return Pod{}, err
+	}
 	return pod, checkTogether(pod.Apps, in.Options.InsecureCaps)
 }
 

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/moby/sys/capability"
 
 	"github.com/rkt-pods/rkt/pkg/appc"
 	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/limits"
 )
 
 // The isolators that are enforced.
@@ -22,13 +24,6 @@ const (
 	isoSecRemove  = "os/linux/seccomp-remove-set"
 	isoOOM        = "os/linux/oom-score-adj"
 )
-
-// later are the isolators of the specification that rkt does not enforce yet.
-var later = []string{
-	"os/linux/cpu-shares", "os/linux/selinux-context", "os/linux/apparmor-profile", "os/unix/sysctl",
-	"resource/cpu", "resource/memory", "resource/block-bandwidth", "resource/block-iops",
-	"resource/network-bandwidth",
-}
 
 // DefaultCapabilities is the bounding set of an app that asks for none.
 func DefaultCapabilities() []string {
@@ -70,7 +65,7 @@ func known(app *App, name string, iso isolator, what string, names []string, is 
 		case is(n):
 			list = append(list, n)
 		case iso.image:
-			app.Notes = append(app.Notes, fmt.Sprintf("ignored: %s %q in the image's %s: unknown", what, n, name))
+			app.result(name, limits.Ignored, n, "the image's "+what+" is unknown")
 		default:
 			return nil, errs.Newf(errs.Usage, "isolator %s: %s %q: unknown", name, what, n)
 		}
@@ -78,7 +73,8 @@ func known(app *App, name string, iso isolator, what string, names []string, is 
 	return list, nil
 }
 
-// isolate fills in capabilities, filter, no-new-privileges and the OOM score.
+// isolate fills in what isolators ask for, and says what became of each but
+// for those that only the kernel can tell of.
 func isolate(app *App, in Input, list []appc.Isolator, original *appc.App) error {
 	found := map[string]isolator{}
 	for _, iso := range list {
@@ -88,8 +84,17 @@ func isolate(app *App, in Input, list []appc.Isolator, original *appc.App) error
 				return errs.Newf(errs.Usage, "isolator %s: given twice", iso.Name)
 			}
 			found[iso.Name] = isolator{iso.Value, ofImage(iso, original)}
+			switch overridden := in.Options.InsecureCaps && (iso.Name == isoRetain || iso.Name == isoRemove) ||
+				in.Options.InsecureSeccmp && (iso.Name == isoSecRetain || iso.Name == isoSecRemove); {
+			case overridden:
+				app.result(iso.Name, limits.Changed, setText(iso.Value), "--insecure-options lets all of them through")
+			case iso.Name != isoOOM:
+				app.result(iso.Name, limits.Enforced, setText(iso.Value), "")
+			}
 		default:
-			app.Notes = append(app.Notes, ignored(iso.Name))
+			if reason := notOfAnApp(iso.Name); reason != "" {
+				app.result(iso.Name, limits.Ignored, "", reason)
+			}
 		}
 	}
 	if v, ok := found[isoNoNewPrivs]; ok {
@@ -100,26 +105,13 @@ func isolate(app *App, in Input, list []appc.Isolator, original *appc.App) error
 	if err := capabilities(app, in, found); err != nil {
 		return err
 	}
-	if err := oomScore(app, in.Host, found); err != nil {
+	if err := bound(app, in, list, original); err != nil {
+		return err
+	}
+	if err := oomScore(app, in, found); err != nil {
 		return err
 	}
 	return filter(app, in, found)
-}
-
-// podIsolators bound all apps; none of the specification's is enforced yet.
-func podIsolators(list []appc.Isolator) []string {
-	var notes []string
-	for _, iso := range list {
-		notes = append(notes, ignored(iso.Name)+" for the pod")
-	}
-	return notes
-}
-
-func ignored(name string) string {
-	if slices.Contains(later, name) {
-		return fmt.Sprintf("ignored: %s (not yet enforced)", name)
-	}
-	return fmt.Sprintf("ignored: %s (unknown)", name)
 }
 
 // capabilities: what is asked for by name is given or refused, of the default
@@ -202,7 +194,8 @@ func capSet(name string, value json.RawMessage) ([]string, error) {
 }
 
 // oomScore: the kernel lets a process without CAP_SYS_RESOURCE only raise it.
-func oomScore(app *App, host Host, found map[string]isolator) error {
+// An app's own score comes before what the pod's priority means.
+func oomScore(app *App, in Input, found map[string]isolator) error {
 	value, ok := found[isoOOM]
 	if !ok {
 		return nil
@@ -214,11 +207,15 @@ func oomScore(app *App, host Host, found map[string]isolator) error {
 	if n < -1000 || n > 1000 {
 		return errs.Newf(errs.Usage, "isolator %s: %d: not in -1000..1000", isoOOM, n)
 	}
-	if n < host.OOMScoreAdj && !host.SysResource {
-		return errs.Newf(errs.Denied, "isolator %s: %d: below rkt's own %d, which needs CAP_SYS_RESOURCE",
-			isoOOM, n, host.OOMScoreAdj)
+	asked, why := strconv.Itoa(n), ""
+	if least := in.Host.OOMScoreAdj; n < least && !in.Host.SysResource {
+		if !value.image {
+			return errs.Newf(errs.Denied, "isolator %s: %d: below rkt's own %d, which needs CAP_SYS_RESOURCE", isoOOM, n, least)
+		}
+		n, why = least, "a score below rkt's own takes CAP_SYS_RESOURCE"
 	}
 	app.OOMScoreAdj = &n
+	app.exact(nameOOM, asked, strconv.Itoa(n), why)
 	return nil
 }
 

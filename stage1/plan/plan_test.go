@@ -16,6 +16,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/limits"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/pkg/podspec"
 )
@@ -114,6 +115,14 @@ func dump(p Pod, arch string, verbose bool) string {
 	for _, f := range p.Files {
 		line("file %s source=%q ifmissing=%v content=%q", f.Target, f.Source, f.IfMissing, f.Content)
 	}
+	dumpLimits(line, "limits", p.Limits, p.Optional)
+	dumpLimits(line, "weights", p.Weights, nil)
+	if p.ShmSize > 0 {
+		line("shm %d", p.ShmSize)
+	}
+	for _, r := range p.Results {
+		line("result %s", r)
+	}
 	for _, a := range p.Apps {
 		dumpApp(line, a, arch, verbose)
 	}
@@ -150,9 +159,34 @@ func dumpApp(line func(string, ...any), a App, arch string, verbose bool) {
 	if a.PostStop != nil {
 		line("  post-stop %q", a.PostStop)
 	}
+	dumpLimits(line, "  limits", a.Limits, a.Optional)
+	for _, l := range a.Rlimits {
+		line("  rlimit %s %d:%d", l.Type, l.Soft, l.Hard)
+	}
+	if a.Nice != nil {
+		line("  nice %d", *a.Nice)
+	}
+	if a.ProcessLabel+a.AppArmor != "" {
+		line("  label %s profile %s", a.ProcessLabel, a.AppArmor)
+	}
+	for _, r := range a.Results {
+		line("  result %s", r)
+	}
 	for _, n := range a.Notes {
 		line("  note %s", n)
 	}
+}
+
+func dumpLimits(line func(string, ...any), what string, s limits.Set, optional []string) {
+	if s.Empty() {
+		return
+	}
+	data, _ := json.Marshal(s)
+	text := fmt.Sprintf("%s %s", what, data)
+	if len(optional) > 0 {
+		text += " optional=" + strings.Join(optional, ",")
+	}
+	line("%s", text)
 }
 
 func dumpPaths(line func(string, ...any), a App, verbose bool) {

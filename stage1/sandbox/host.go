@@ -8,7 +8,9 @@ import (
 	"strings"
 
 	"github.com/moby/sys/capability"
+	"golang.org/x/sys/unix"
 
+	"github.com/rkt-pods/rkt/pkg/proc"
 	"github.com/rkt-pods/rkt/stage1/plan"
 )
 
@@ -35,12 +37,36 @@ func HostFacts() (plan.Host, error) {
 		return host, fmt.Errorf("facts of the host: %w", err)
 	}
 	host.SysResource = effective&(1<<uint(capability.CAP_SYS_RESOURCE)) != 0
+	host.SysNice = effective&(1<<uint(capability.CAP_SYS_NICE)) != 0
+	host.SELinux = exists("/sys/fs/selinux/enforce")
+	enabled, err := os.ReadFile("/sys/module/apparmor/parameters/enabled")
+	host.AppArmor = err == nil && strings.TrimSpace(string(enabled)) == "Y"
+	if host.Rlimits, err = hardLimits(); err != nil {
+		return host, err
+	}
+	if host.Nice, err = unix.Getpriority(unix.PRIO_PROCESS, 0); err != nil {
+		return host, fmt.Errorf("facts of the host: %w", err)
+	}
+	host.Nice = 20 - host.Nice // the system call knows no negative result
 	score, err := os.ReadFile("/proc/self/oom_score_adj")
 	if err != nil {
 		return host, fmt.Errorf("facts of the host: %w", err)
 	}
 	host.OOMScoreAdj, err = strconv.Atoi(strings.TrimSpace(string(score)))
 	return host, err
+}
+
+// hardLimits are this process's own, by the kernel's names.
+func hardLimits() (map[string]uint64, error) {
+	all := map[string]uint64{}
+	for name, n := range proc.Rlimits() {
+		var l unix.Rlimit
+		if err := unix.Getrlimit(n, &l); err != nil {
+			return nil, fmt.Errorf("facts of the host: %s: %w", name, err)
+		}
+		all[name] = l.Max
+	}
+	return all, nil
 }
 
 func capMask(status string, names ...string) (uint64, error) {

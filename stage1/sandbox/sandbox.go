@@ -17,6 +17,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -117,7 +118,11 @@ func (p *Pod) mountBase() error {
 		}
 	}
 	// One for the whole pod: its apps share IPC.
-	return mount("shm", filepath.Join(p.base, shmDir), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=1777")
+	options := "mode=1777"
+	if p.plan.ShmSize > 0 {
+		options += ",size=" + strconv.FormatInt(p.plan.ShmSize, 10)
+	}
+	return mount("shm", filepath.Join(p.base, shmDir), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, options)
 }
 
 // Close takes down the mounts and what is left of the run folder's part. Apps

@@ -14,6 +14,7 @@ import (
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/opencontainers/runc/libcontainer/seccomp"
 	"github.com/opencontainers/runc/libcontainer/specconv"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
@@ -78,6 +79,10 @@ func configure(app launch.App) (*configs.Config, error) {
 	if c.Rlimits, err = rlimits(app.Rlimits); err != nil {
 		return nil, err
 	}
+	if app.Nice != nil {
+		c.Scheduler = &configs.Scheduler{Policy: specs.SchedOther, Nice: int32(*app.Nice)}
+	}
+	c.ProcessLabel, c.AppArmorProfile = app.ProcessLabel, app.AppArmor
 	if c.OomScoreAdj, err = oomScoreAdj(app.OOMScoreAdj); err != nil {
 		return nil, err
 	}

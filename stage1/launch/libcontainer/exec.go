@@ -190,7 +190,7 @@ func (p *process) makeLeaf(state *rlc.State) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("cgroup %s: %w", conf.Path, err)
 	}
-	return n, nil
+	return n, inheritThrottle(conf.Path)
 }
 
 func freeLeaf(app string) (int, string, error) {

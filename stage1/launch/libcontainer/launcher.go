@@ -72,6 +72,10 @@ func (l *launcher) start(ctx context.Context, app launch.App) (*process, error) 
 	if err != nil {
 		return nil, err
 	}
+	group, results, err := limit(app)
+	if err != nil {
+		return nil, err
+	}
 	if err := fault.Step("launch.create"); err != nil {
 		return nil, err
 	}
@@ -85,6 +89,7 @@ func (l *launcher) start(ctx context.Context, app launch.App) (*process, error) 
 	p := &process{
 		timeout: l.killTimeout,
 		state:   filepath.Join(app.StateDir, app.ID),
+		group:   &group,
 	}
 	st, err := c.State()
 	if err == nil {
@@ -110,6 +115,7 @@ func (l *launcher) start(ctx context.Context, app launch.App) (*process, error) 
 	if err != nil {
 		return nil, errors.Join(err, p.abandon())
 	}
+	p.results = append(readBack(p.pid, app.Results), results...)
 	return p, nil
 }
 
@@ -176,6 +182,9 @@ func (p *process) release(j *job) error {
 	p.leaf.baseline()
 	if j.release == nil {
 		return nil
+	}
+	if err := errors.Join(p.hold(), p.watch()); err != nil {
+		return err
 	}
 	if err := fault.Step("launch.release"); err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/proc"
 )
 
 // capabilities gives the app the named ones: bounding, permitted and
@@ -63,23 +64,10 @@ func mayExceed() (bool, error) {
 	return err == nil && own.Get(capability.EFFECTIVE, capability.CAP_SYS_RESOURCE), err
 }
 
-var rlimitNumbers = map[string]int{
-	"RLIMIT_AS":         unix.RLIMIT_AS,
-	"RLIMIT_CORE":       unix.RLIMIT_CORE,
-	"RLIMIT_CPU":        unix.RLIMIT_CPU,
-	"RLIMIT_DATA":       unix.RLIMIT_DATA,
-	"RLIMIT_FSIZE":      unix.RLIMIT_FSIZE,
-	"RLIMIT_LOCKS":      unix.RLIMIT_LOCKS,
-	"RLIMIT_MEMLOCK":    unix.RLIMIT_MEMLOCK,
-	"RLIMIT_MSGQUEUE":   unix.RLIMIT_MSGQUEUE,
-	"RLIMIT_NICE":       unix.RLIMIT_NICE,
-	"RLIMIT_NOFILE":     unix.RLIMIT_NOFILE,
-	"RLIMIT_NPROC":      unix.RLIMIT_NPROC,
-	"RLIMIT_RSS":        unix.RLIMIT_RSS,
-	"RLIMIT_RTPRIO":     unix.RLIMIT_RTPRIO,
-	"RLIMIT_RTTIME":     unix.RLIMIT_RTTIME,
-	"RLIMIT_SIGPENDING": unix.RLIMIT_SIGPENDING,
-	"RLIMIT_STACK":      unix.RLIMIT_STACK,
+// rlimitNumber finds a limit by its name in small letters, without RLIMIT_.
+func rlimitNumber(name string) (int, bool) {
+	n, ok := proc.Rlimits()["RLIMIT_"+strings.ToUpper(name)]
+	return n, ok
 }
 
 // nrOpen is the number of open files that no process can be allowed to exceed.
@@ -102,9 +90,10 @@ func rlimits(list []specs.POSIXRlimit) ([]configs.Rlimit, error) {
 	if err != nil {
 		return nil, err
 	}
+	known := proc.Rlimits()
 	var all []configs.Rlimit
 	for _, l := range list {
-		n, ok := rlimitNumbers[l.Type]
+		n, ok := known[l.Type]
 		if !ok {
 			return nil, errs.Newf(errs.Unsupported, "limit %s: unknown", l.Type)
 		}

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt-pods/rkt/pkg/cgroup"
@@ -125,7 +126,7 @@ func newPod(t *testing.T) *pod {
 		t:        t,
 		rootfs:   filepath.Join(dir, "mnt/rootfs"),
 		stateDir: filepath.Join(dir, "state"),
-		rel:      fmt.Sprintf("/rkt-test-%d/%s", os.Getpid(), strings.ReplaceAll(t.Name(), "/", "-")),
+		rel:      fmt.Sprintf("/rkt-test-%d/%s", os.Getpid(), uuid.NewString()),
 		launcher: New(Options{}),
 	}
 	mounts := mountTable(t)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rkt-pods/rkt/pkg/cgroup"
 	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/limits"
 	"github.com/rkt-pods/rkt/stage1/launch"
 )
 
@@ -23,6 +24,9 @@ type process struct {
 	leaf    leaf
 	state   string // the library's folder for it
 	timeout time.Duration
+	group   *cgroup.Group   // the app's; nil for what runs beside its main process
+	results []limits.Result // what became of the isolators
+	unwatch func()          // nil if nothing is watched
 
 	mu   sync.Mutex // keeps two Destroys apart
 	gone bool
@@ -47,12 +51,20 @@ func (p *process) Wait() (launch.Exit, error) {
 	if !ok {
 		return launch.Exit{}, errs.Newf(errs.Internal, "wait for process %d: no status", p.pid)
 	}
-	return launch.Exit{
+	if p.unwatch != nil {
+		p.unwatch()
+	}
+	exit := launch.Exit{
 		Status:     status,
 		OOMKilled:  p.leaf.oomKilled(),
+		OOMKills:   p.leaf.oomKills() - p.leaf.kills,
 		CPU:        p.leaf.cpu(),
 		MemoryPeak: p.leaf.memoryPeak(),
-	}, nil
+	}
+	if p.group != nil {
+		exit.MemoryHits = p.group.OOM().Hits
+	}
+	return exit, nil
 }
 
 // Signal implements launch.Process.
@@ -88,6 +100,9 @@ func (p *process) Destroy() error {
 
 // abandon leaves nothing of a start that failed.
 func (p *process) abandon() error {
+	if p.unwatch != nil {
+		p.unwatch()
+	}
 	p.kill()
 	if p.child != nil {
 		// Reaped by the library already if it was the one that failed.

@@ -1,0 +1,154 @@
+package libcontainer
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt-pods/rkt/pkg/cgroup"
+	"github.com/rkt-pods/rkt/pkg/limits"
+	"github.com/rkt-pods/rkt/stage1/launch"
+)
+
+// limit bounds the app's cgroup before there is a process in it.
+func limit(app launch.App) (cgroup.Group, []limits.Result, error) {
+	host, err := cgroup.Detect()
+	if err != nil {
+		return cgroup.Group{}, nil, err
+	}
+	group, err := host.Group(app.CgroupPath)
+	if err != nil {
+		return group, nil, err
+	}
+	results, err := group.Apply(app.Limits)
+	if err == nil {
+		optional := func(name string) bool { return slices.Contains(app.Optional, name) }
+		err = limits.Refuse(results, app.Strict, optional)
+	}
+	if err == nil {
+		err = group.GroupOOM()
+	}
+	return group, results, err
+}
+
+// hold makes sure that the process that is going to be the app is where the
+// limits are, and has what v1 does not pass down. It waits at the fifo.
+func (p *process) hold() error {
+	if p.child == nil || p.group == nil {
+		return nil
+	}
+	if err := p.group.Holds(p.pid); err != nil {
+		return err
+	}
+	leaf := p.group.Below(filepath.Base(p.leaf.unified))
+	return leaf.InheritThrottle()
+}
+
+// inheritThrottle gives the leaf of a process beside the main one the app's
+// disk limits, which v1 does not pass down.
+func inheritThrottle(leaf string) error {
+	host, err := cgroup.Detect()
+	if err != nil {
+		return err
+	}
+	group, err := host.Group(leaf)
+	if err != nil {
+		return err
+	}
+	return group.InheritThrottle()
+}
+
+// watch kills the app once the kernel has killed a process of it for memory,
+// where the kernel does not do so itself.
+func (p *process) watch() error {
+	if p.group == nil {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	err := p.group.WatchOOM(ctx, func() { _ = cgroup.KillPath(filepath.Dir(p.leaf.unified)) })
+	if err != nil {
+		cancel()
+		return err
+	}
+	p.unwatch = cancel
+	return nil
+}
+
+// readBack says what the process has of what is no limit of a cgroup. One that
+// has ended already has told that it was started with all of it.
+func readBack(pid int, planned []limits.Result) []limits.Result {
+	all := slices.Clone(planned)
+	for i := range all {
+		r := &all[i]
+		if r.State != limits.Enforced {
+			continue
+		}
+		var got string
+		var ok bool
+		switch r.Name {
+		case "oom-score-adj":
+			if n, err := oomScoreAdjOf(strconv.Itoa(pid)); err == nil {
+				got, ok = strconv.Itoa(n), true
+			}
+		case "nice":
+			if n, err := unix.Getpriority(unix.PRIO_PROCESS, pid); err == nil {
+				got, ok = strconv.Itoa(20-n), true
+			}
+		case "ulimit":
+			got, ok = rlimitOf(pid, r.Asked)
+		case "no-new-privileges":
+			got, ok = noNewPrivs(pid)
+		}
+		if !ok {
+			continue
+		}
+		if r.Value = got; got != r.Asked {
+			r.State, r.Why = limits.Changed, "the program changed it, or the kernel did"
+		}
+	}
+	return all
+}
+
+// rlimitOf writes the limit that a text such as nofile=1:2 is about.
+func rlimitOf(pid int, text string) (string, bool) {
+	name, _, _ := strings.Cut(text, "=")
+	number, ok := rlimitNumber(name)
+	if !ok {
+		return "", false
+	}
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/limits")
+	if err != nil {
+		return "", false
+	}
+	for line := range strings.Lines(string(data)) {
+		if l, ok := parseLimit(line); ok && l.Type == number {
+			return fmt.Sprintf("%s=%s:%s", name, limitText(l.Soft), limitText(l.Hard)), true
+		}
+	}
+	return "", false
+}
+
+func limitText(n uint64) string {
+	if n == unix.RLIM_INFINITY {
+		return "unlimited"
+	}
+	return strconv.FormatUint(n, 10)
+}
+
+func noNewPrivs(pid int) (string, bool) {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		return "", false
+	}
+	_, rest, ok := strings.Cut(string(data), "\nNoNewPrivs:\t")
+	return strconv.FormatBool(strings.HasPrefix(rest, "1")), ok
+}
+
+// Isolators implements launch.Process.
+func (p *process) Isolators() []limits.Result { return p.results }
