@@ -229,42 +229,5 @@ func user(name string) string {
 	return " of " + name
 }
 
-// refused turns the program's reason into an error that says what is wrong and
-// what to do.
-func refused(what string, r *sigwire.Refusal) error {
-	say := func(text, hint string) error {
-		err := errs.Newf(errs.Denied, "%s: %s", what, text)
-		if r.Detail != "" {
-			err = errs.Newf(errs.Denied, "%s: %s: %q", what, text, r.Detail)
-		}
-		if hint == "" {
-			return err
-		}
-		return errs.WithHint(err, "%s", hint)
-	}
-	switch r.Reason {
-	case sigwire.WeakHash:
-		return say("made with a broken hash function, which proves nothing", "the publisher has to sign with SHA-256 or better")
-	case sigwire.WeakKey:
-		return say("the kind or size of the key is not accepted", "the publisher needs a key that is: RSA of 2048 bits or more, ECDSA P-256 or Ed25519")
-	case sigwire.Mismatch:
-		return say("is of other bytes than these", "either the image or its signature was changed or belongs to another one")
-	case sigwire.KeyExpired:
-		return say("the key has expired", "\"rkt trust\" takes the publisher's renewed key")
-	case sigwire.KeyRevoked:
-		return say("the key is revoked", "its owner says that it is no longer to be trusted: remove it with \"rkt trust --remove\", and ask the publisher for the new one")
-	case sigwire.KeyUsage:
-		return say("the key is not meant for signing", "")
-	case sigwire.Expired:
-		return say("the signature has expired", "the publisher has to sign anew")
-	case sigwire.NotYet:
-		return say("the signature is dated in the future or before its key", "is this host's clock right?")
-	case sigwire.SecretKey:
-		return say("holds a private key", "only the public key belongs on this host")
-	case sigwire.Malformed, sigwire.NotApplicable:
-	}
-	return say("can't be read", "")
-}
-
 // hashName spells a hash function as digests do.
 func hashName(goName string) string { return strings.ToLower(strings.ReplaceAll(goName, "-", "")) }

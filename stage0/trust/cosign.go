@@ -21,7 +21,7 @@ const (
 	AnnSignature       = "dev.cosignproject.cosign/signature"               // of such a layer: the signature, in base64
 	annCertificate     = "dev.sigstore.cosign/certificate"
 
-	mediaKept = "application/vnd.rkt.signature.v1+json"
+	mediaKept = "application/vnd.rkt.image.signature.v1+json"
 )
 
 // MaxSignature is the size beyond which no signature, payload or bundle is read.
