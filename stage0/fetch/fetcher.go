@@ -165,15 +165,9 @@ func (f *Fetcher) fetch(ctx context.Context, r ref.Ref, known image.Record, miss
 	im := newImporter(ctx, f.Store, f.Options)
 	im.opt.dependency = f.dependency
 	im.progress(Event{Stage: StageResolve, Object: r.Text, State: Fetching})
-	rec, err := image.Record{}, error(nil)
-	switch r.Kind {
-	case ref.OCI:
-		rec, err = f.registry(im, r, known)
-	case ref.URL:
-		rec, err = f.url(im, r, known)
-	case ref.Name:
-		rec, err = f.discover(im, r, known, missing)
-	case ref.File, ref.ID:
+	rec, err := f.ask(im, r, known, missing)
+	if errors.Is(err, errRemoved) {
+		rec, err = f.ask(im, r, image.Record{}, missing)
 	}
 	if cause := ctx.Err(); err != nil && cause != nil {
 		return rec, interrupted(cause)
@@ -183,6 +177,22 @@ func (f *Fetcher) fetch(ctx context.Context, r ref.Ref, known image.Record, miss
 	}
 	return rec, err
 }
+
+func (f *Fetcher) ask(im *importer, r ref.Ref, known image.Record, missing error) (image.Record, error) {
+	switch r.Kind {
+	case ref.OCI:
+		return f.registry(im, r, known)
+	case ref.URL:
+		return f.url(im, r, known)
+	case ref.Name:
+		return f.discover(im, r, known, missing)
+	case ref.File, ref.ID:
+	}
+	return known, errs.Newf(errs.Internal, "a reference of kind %s", string(r.Kind))
+}
+
+// errRemoved is that of an image that the source still has and the store no more.
+var errRemoved = errors.New("removed meanwhile")
 
 func interrupted(cause error) error {
 	if errors.Is(cause, context.DeadlineExceeded) {
@@ -217,6 +227,9 @@ func (im *importer) settled(rec image.Record, name string, pinned bool) bool {
 func (im *importer) confirm(rec image.Record, src image.Source, named bool) (image.Record, error) {
 	src.FetchedAt = time.Now().UTC().Round(0)
 	rec, err := im.store.Confirm(im.ctx, rec.ID, src, named)
+	if errs.Is(err, errs.NotFound) {
+		return rec, errRemoved
+	}
 	if err == nil {
 		im.progress(Event{Stage: StageCommit, Object: rec.ID, State: Present})
 	}
