@@ -5,6 +5,7 @@ import (
 
 	"github.com/rkt-pods/rkt/pkg/appc"
 	"github.com/rkt-pods/rkt/pkg/atomicfile"
+	"github.com/rkt-pods/rkt/pkg/limits"
 	"github.com/rkt-pods/rkt/pkg/proc"
 )
 
@@ -133,14 +134,18 @@ type Status struct {
 	Usage      Usage      `json:"usage"`
 	LogLines   uint64     `json:"logLines"`
 	LogDropped uint64     `json:"logDropped"`      // lines lost by rotation or for want of space
-	Notes      []string   `json:"notes,omitempty"` // what was asked for and changed or left out
-	Derived    bool       `json:"derived,omitempty"`
+	Notes      []string   `json:"notes,omitempty"` // what was changed or left out beside isolators
+	// Isolators are the app's and the pod's, and what became of each.
+	Isolators []limits.Result `json:"isolators,omitempty"`
+	Derived   bool            `json:"derived,omitempty"`
 }
 
 // Usage is what an execution used.
 type Usage struct {
-	CPUNs      uint64 `json:"cpuNs"`      // CPU time in nanoseconds
-	MemoryPeak uint64 `json:"memoryPeak"` // bytes; 0 where the host doesn't tell
+	CPUNs      uint64 `json:"cpuNs"`                // CPU time in nanoseconds
+	MemoryPeak uint64 `json:"memoryPeak"`           // bytes; 0 where the host doesn't tell
+	MemoryHits uint64 `json:"memoryHits,omitempty"` // how often the memory limit was in the way
+	OOMKills   uint64 `json:"oomKills,omitempty"`   // processes that the kernel killed for memory
 }
 
 // Cause says what ended a pod.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/rkt-pods/rkt/pkg/appc"
 	"github.com/rkt-pods/rkt/pkg/atomicfile"
+	"github.com/rkt-pods/rkt/pkg/limits"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/pkg/podspec"
 	"github.com/rkt-pods/rkt/pkg/proc"
@@ -60,8 +61,9 @@ func (*fakeLauncher) Exec(context.Context, string, string, launch.Exec) (launch.
 	return nil, errors.New("not used")
 }
 
-func (p *fakeProcess) PID() int          { return p.cmd.Process.Pid }
-func (p *fakeProcess) Console() *os.File { return nil }
+func (p *fakeProcess) PID() int                   { return p.cmd.Process.Pid }
+func (p *fakeProcess) Console() *os.File          { return nil }
+func (p *fakeProcess) Isolators() []limits.Result { return nil }
 func (p *fakeProcess) Wait() (launch.Exit, error) {
 	_ = p.cmd.Wait() // the state says all
 	return launch.Exit{Status: p.cmd.ProcessState.Sys().(syscall.WaitStatus)}, nil
@@ -86,7 +88,8 @@ func (k *fakeKernel) create() error {
 	k.created = k.fail["create"] == nil
 	return k.fail["create"]
 }
-func (k *fakeKernel) path(app string) string { return "/pod/apps/" + app }
+func (k *fakeKernel) path(app string) string                  { return "/pod/apps/" + app }
+func (k *fakeKernel) limit(plan.Pod) ([]limits.Result, error) { return nil, nil }
 func (k *fakeKernel) kill(app string) error {
 	k.launcher.mu.Lock()
 	defer k.launcher.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rkt-pods/rkt/pkg/cgroup"
+	"github.com/rkt-pods/rkt/pkg/limits"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/pkg/proc"
 	"github.com/rkt-pods/rkt/stage1/launch"
@@ -42,6 +43,7 @@ type groups interface {
 	create() error
 	enter() error           // moves the supervisor in, and what it forks from then on
 	path(app string) string // relative to each hierarchy's root
+	limit(plan.Pod) ([]limits.Result, error)
 	kill(app string) error
 	clear(ctx context.Context, app string) error // kill, and wait for the end
 	killAll() error                              // but the supervisor

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/lifecycle"
+	"github.com/rkt-pods/rkt/pkg/limits"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/stage1/launch"
 )
@@ -29,6 +30,7 @@ type pod struct {
 	groups    groups
 	machine   *lifecycle.Machine
 	apps      []*app
+	isolators []limits.Result // what became of the pod's own
 
 	stdin       *os.File
 	out, errout *output
@@ -163,6 +165,7 @@ func (p *pod) note(h happened) {
 		a.process = h.process
 		p.write(a, func(s *poddir.Status) {
 			s.State, s.PID, s.StartedAt = poddir.Running, h.process.PID(), new(h.at.UTC())
+			s.Isolators = a.isolated(h.process)
 		})
 		for _, early := range a.early {
 			p.pass(early)
@@ -170,7 +173,9 @@ func (p *pod) note(h happened) {
 		a.early = nil
 	}
 	if h.usage != nil {
-		s.Usage = poddir.Usage{CPUNs: uint64(h.usage.CPU), MemoryPeak: h.usage.MemoryPeak}
+		s.Usage = poddir.Usage{
+			CPUNs: uint64(h.usage.CPU), MemoryPeak: h.usage.MemoryPeak, MemoryHits: h.usage.MemoryHits, OOMKills: h.usage.OOMKills,
+		}
 	}
 	if a.log != nil {
 		s.LogLines, s.LogDropped = a.log.Lines()

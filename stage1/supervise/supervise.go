@@ -213,6 +213,9 @@ func (p *pod) setUp(in *inputs, planned plan.Pod, open func(plan.Pod, *records) 
 	if err := p.groups.create(); err != nil {
 		return err
 	}
+	if err := p.limitPod(planned); err != nil {
+		return err
+	}
 	p.trace("cgroups %s", p.records.summary.Cgroup)
 	// To move a process can mean to wait for all CPUs, about 10 ms. Only what
 	// is forked has to wait for it.

@@ -1,0 +1,53 @@
+package supervise
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/rkt-pods/rkt/pkg/cgroup"
+	"github.com/rkt-pods/rkt/pkg/limits"
+	"github.com/rkt-pods/rkt/stage1/launch"
+	"github.com/rkt-pods/rkt/stage1/plan"
+)
+
+// limit bounds all apps together, before there is one.
+func (g *podGroups) limit(p plan.Pod) ([]limits.Result, error) {
+	if _, err := cgroup.Apply(g.rec.Rel, p.Weights); err != nil {
+		return nil, err // what this host can't weigh it gives to all pods alike
+	}
+	results, err := cgroup.Apply(cgroup.AppPath(g.rec, ""), p.Limits)
+	for i := range results {
+		results[i].Pod = true
+	}
+	if err == nil {
+		err = limits.Refuse(results, p.Strict, func(name string) bool { return slices.Contains(p.Optional, name) })
+	}
+	return append(slices.Clone(p.Results), results...), err
+}
+
+// limitPod bounds the pod, and tells the user what is not as it was asked for.
+func (p *pod) limitPod(planned plan.Pod) error {
+	results, err := p.groups.limit(planned)
+	if err != nil {
+		return err
+	}
+	p.isolators = results
+	p.tellChanges(p.report, results)
+	return nil
+}
+
+// tellChanges says which isolators are not enforced as they were asked for.
+func (*pod) tellChanges(report func(error), results []limits.Result) {
+	for _, r := range results {
+		if r.State != limits.Enforced {
+			report(errors.New(r.String()))
+		}
+	}
+}
+
+// isolated notes what became of the app's isolators, and the pod's.
+func (a *app) isolated(process launch.Process) []limits.Result {
+	results := process.Isolators()
+	a.pod.tellChanges(a.report, results)
+	return append(slices.Clone(a.pod.isolators), results...)
+}
