@@ -19,9 +19,11 @@ const module = "github.com/rkt-pods/rkt/"
 // import paths below the module.
 var mayImport = map[string][]string{
 	"cmd/rkt":               {"stage0/", "pkg/"},
+	"cmd/rkt-fetch":         {"stage0/transport", "pkg/"},
 	"cmd/rkt-verify":        {"stage0/trust/sigcheck", "stage0/transport/confine", "pkg/"},
 	"cmd/stage1":            {"stage1/", "pkg/"},
 	"stage0/":               {"stage0/", "pkg/"},
+	"stage0/transport":      {"stage0/transport", "pkg/"},
 	"stage0/trust/sigcheck": {"stage0/trust/sigwire", "pkg/"},
 	"stage1/":               {"stage1/", "pkg/"},
 	"pkg/":                  {"pkg/"},
@@ -39,7 +41,17 @@ var onlyIn = map[string]string{
 	"github.com/spf13/":                 "cmd/rkt",
 	"github.com/ProtonMail/go-crypto":   "stage0/trust/sigcheck",
 	module + "stage0/trust/sigcheck":    "cmd/rkt-verify",
+	"net/http":                          "stage0/transport",
+	"oras.land/":                        "stage0/transport/registry",
+	"github.com/opencontainers/image-":  "stage0/transport/registry",
+	"golang.org/x/net/html":             "stage0/transport/discovery",
+	"golang.org/x/net/http":             "stage0/transport/web",
+	"github.com/ulikunitz/xz":           "stage0/transport/unpack",
 }
+
+// notLinked are packages that must be in none of the programs but rkt-fetch:
+// they talk to strangers, or only fetching needs them and each start would pay.
+var notLinked = []string{"net/http", "crypto/tls", "oras.land/", "github.com/ulikunitz/xz", "golang.org/x/net/html", module + "stage0/transport"}
 
 type goPackage struct {
 	ImportPath string
@@ -110,6 +122,34 @@ func TestLayers(t *testing.T) {
 					t.Errorf("%s imports %s, which only %s may", p.ImportPath, imported, place)
 				}
 			}
+		}
+	}
+}
+
+func TestOnlyRktFetchTalksToStrangers(t *testing.T) {
+	for _, program := range []string{"rkt", "rkt-verify", "stage1", "rkt-fetch"} {
+		cmd := exec.Command("go", "list", "-deps", "-tags", "seccomp", "./cmd/"+program)
+		cmd.Dir = ".."
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := 0
+		for _, linked := range strings.Fields(string(out)) {
+			// What confines rkt-fetch confines another one too.
+			if linked == module+"stage0/transport/confine" && program == "rkt-verify" {
+				continue
+			}
+			if !slices.ContainsFunc(notLinked, func(p string) bool { return strings.HasPrefix(linked, p) }) {
+				continue
+			}
+			found++
+			if program != "rkt-fetch" {
+				t.Errorf("%s links %s", program, linked)
+			}
+		}
+		if program == "rkt-fetch" && found < len(notLinked) {
+			t.Errorf("rkt-fetch links %d of these packages only: the list is out of date", found)
 		}
 	}
 }
