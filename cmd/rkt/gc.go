@@ -35,6 +35,7 @@ another gc is at work.`,
 	duration(fs, &o.GracePeriod, "grace-period", 30*time.Minute, "how long a pod stays after it has ended")
 	duration(fs, &o.ExpirePrepared, "expire-prepared", 24*time.Hour, "how long a prepared pod stays when nobody runs it")
 	fs.BoolVar(&o.MarkOnly, "mark-only", false, "only note which pods have ended, and when")
+	fs.BoolVar(&o.Volumes, "volumes", false, "also named volumes that no pod holds, by the grace period after their last use")
 	fs.BoolVar(&o.dryRun, "dry-run", false, "show what would be done and do nothing")
 	fs.StringVar(&o.format, "format", "", "json or json-pretty")
 	return cmd
@@ -81,6 +82,10 @@ func runGC(ctx context.Context, g *globals, cmd *cobra.Command, o gcOptions) err
 		if err := printJSON(g.stdout, o.format, report); err != nil {
 			return err
 		}
+		return incomplete(report.Failures)
+	}
+	for _, name := range report.Volumes {
+		fmt.Fprintf(g.stdout, "Garbage collecting volume %q\n", name)
 	}
 	return incomplete(report.Failures)
 }
@@ -110,6 +115,9 @@ func (g *globals) gcDryRun(plan *gc.Plan, o gcOptions) error {
 		for _, n := range names {
 			fmt.Fprintf(g.stdout, "collect %s %s\n", what, n)
 		}
+	}
+	for _, n := range plan.Volumes {
+		fmt.Fprintf(g.stdout, "collect volume %s\n", n)
 	}
 	return incomplete(plan.Failures)
 }

@@ -68,6 +68,7 @@ func newRoot(g *globals) *cobra.Command {
 	root.AddCommand(
 		newFetch(g),
 		newImage(g),
+		newVolume(g),
 		newPrepare(g),
 		newRun(g),
 		newRunPrepared(g),

@@ -38,31 +38,6 @@ type Image struct {
 	Labels appc.Labels `json:"labels,omitempty"`
 }
 
-// Mount puts a volume at a path of the app.
-type Mount struct {
-	Volume    string  `json:"volume"`
-	Path      string  `json:"path"`
-	AppVolume *Volume `json:"appVolume,omitempty"`
-}
-
-// The kinds of volume.
-const (
-	VolumeHost  = "host"
-	VolumeEmpty = "empty"
-)
-
-// Volume is a folder or file that apps of the pod mount.
-type Volume struct {
-	Name      string `json:"name"`
-	Kind      string `json:"kind"`
-	Source    string `json:"source,omitempty"`    // host: absolute path
-	Recursive *bool  `json:"recursive,omitempty"` // host: nil means true
-	ReadOnly  *bool  `json:"readOnly,omitempty"`  // nil: as the mount point says
-	Mode      string `json:"mode,omitempty"`      // empty: octal, "" means 0755
-	UID       *int   `json:"uid,omitempty"`       // empty: nil means 0
-	GID       *int   `json:"gid,omitempty"`       // empty: nil means 0
-}
-
 // ExposedPort publishes a port of an app on the host.
 type ExposedPort struct {
 	Name     string     `json:"name"`

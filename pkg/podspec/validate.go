@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
-	"strconv"
 	"time"
 
 	"github.com/rkt-pods/rkt/pkg/appc"
@@ -117,44 +116,6 @@ func (p *Pod) checkVolumes() (map[string]bool, error) {
 	return seen, nil
 }
 
-// Validate checks the volume; the error begins with the field's name.
-func (v *Volume) Validate() error {
-	if err := appc.CheckName(v.Name); err != nil {
-		return fmt.Errorf("name: %w", err)
-	}
-	switch v.Kind {
-	case VolumeHost:
-		if err := appc.CheckAbs(v.Source); err != nil {
-			return fmt.Errorf("source: %w", err)
-		}
-		if v.Mode != "" || v.UID != nil || v.GID != nil {
-			return errs.Newf(errs.Usage, "mode, uid, gid: only for kind empty")
-		}
-	case VolumeEmpty:
-		return v.validateEmpty()
-	default:
-		return errs.Newf(errs.Usage, "kind: %q: neither host nor empty", v.Kind)
-	}
-	return nil
-}
-
-func (v *Volume) validateEmpty() error {
-	if v.Source != "" || v.Recursive != nil {
-		return errs.Newf(errs.Usage, "source, recursive: only for kind host")
-	}
-	if v.Mode != "" {
-		if m, err := strconv.ParseUint(v.Mode, 8, 32); err != nil || m > 0o7777 {
-			return errs.Newf(errs.Usage, "mode: %q: not an octal mode", v.Mode)
-		}
-	}
-	for name, id := range map[string]*int{"uid": v.UID, "gid": v.GID} {
-		if id != nil && (*id < 0 || int64(*id) > 1<<32-2) {
-			return errs.Newf(errs.Usage, "%s: %d: not an id", name, *id)
-		}
-	}
-	return nil
-}
-
 func (a *App) validate(volumes map[string]bool) error {
 	if err := appc.CheckName(a.Name); err != nil {
 		return fmt.Errorf("name: %w", err)
@@ -188,6 +149,11 @@ func (a *App) checkMounts(volumes map[string]bool) error {
 			return fmt.Errorf("mounts[%d].path: %w", i, err)
 		}
 		if seen[m.Path] {
+		if m.SubPath != "" {
+			if err := checkSubPath(m.SubPath); err != nil {
+				return fmt.Errorf("mounts[%d].subPath: %w", i, err)
+			}
+		}
 			return errs.Newf(errs.Usage, "mounts[%d].path: %q: there twice", i, m.Path)
 		}
 		seen[m.Path] = true

@@ -19,6 +19,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/stage0/pod"
 	"github.com/rkt-pods/rkt/stage0/store"
+	"github.com/rkt-pods/rkt/stage0/volume"
 )
 
 // Action is what is to be done with one pod.
@@ -38,6 +39,7 @@ type Options struct {
 	GracePeriod    time.Duration // after the recorded end
 	ExpirePrepared time.Duration // after the preparation
 	MarkOnly       bool
+	Volumes        bool // named volumes that no pod holds, too, with the same grace
 	Now            time.Time
 }
 
@@ -59,6 +61,7 @@ type Failure struct {
 type Plan struct {
 	Steps    []Step        `json:"steps"`
 	Store    store.Garbage `json:"store"`
+	Volumes  []string      `json:"volumes"` // named ones
 	Failures []Failure     `json:"failures"`
 
 	pods  pod.Pods
@@ -72,14 +75,15 @@ type Plan struct {
 type Report struct {
 	Done     []Step        `json:"done"`
 	Store    store.Garbage `json:"store"`
+	Volumes  []string      `json:"volumes"`
 	Failures []Failure     `json:"failures"`
 }
 
 // NothingPlanned and NothingDone are what there is to do, and to report, where
 // no data folder was ever made.
 var (
-	NothingPlanned = Plan{Steps: []Step{}, Store: listed(store.Garbage{}), Failures: []Failure{}}
-	NothingDone    = Report{Done: []Step{}, Store: listed(store.Garbage{}), Failures: []Failure{}}
+	NothingPlanned = Plan{Steps: []Step{}, Store: listed(store.Garbage{}), Volumes: []string{}, Failures: []Failure{}}
+	NothingDone    = Report{Done: []Step{}, Store: listed(store.Garbage{}), Volumes: []string{}, Failures: []Failure{}}
 )
 
 // Lock keeps a second gc out. The error is of class Busy if there is one.
@@ -113,9 +117,22 @@ func heldWithout(pods pod.Pods, gone map[string]bool) store.HeldFunc {
 	}
 }
 
+// VolumesHeld tells which named volumes the pods hold.
+func VolumesHeld(pods pod.Pods) volume.HeldFunc { return volumesHeldWithout(pods, nil) }
+
+func volumesHeldWithout(pods pod.Pods, gone map[string]bool) volume.HeldFunc {
+	return func() (volume.Held, error) {
+		h, err := pods.Held()
+		for name, holders := range h.Volumes {
+			h.Volumes[name] = slices.DeleteFunc(holders, func(u string) bool { return gone[u] })
+		}
+		return volume.Held{Volumes: h.Volumes, Unknown: slices.Sorted(maps.Keys(h.Unknown))}, err
+	}
+}
+
 // Make finds out what is due.
 func Make(s *store.Store, pods pod.Pods, o Options) (*Plan, error) {
-	p := &Plan{pods: pods, store: s, opts: o, Steps: []Step{}, Store: listed(store.Garbage{}), Failures: []Failure{}}
+	p := &Plan{pods: pods, store: s, opts: o, Steps: []Step{}, Store: listed(store.Garbage{}), Volumes: []string{}, Failures: []Failure{}}
 	held, err := pods.Held()
 	if err != nil {
 		return nil, err
@@ -159,7 +176,24 @@ func (p *Plan) Forecast() {
 		p.fail("store", err)
 	}
 	p.Store = listed(garbage)
+	if !p.opts.Volumes {
+		return
+	}
+	held := VolumesHeld(p.pods)
+	if p.opts.GracePeriod == 0 {
+		held = volumesHeldWithout(p.pods, p.gone)
+	}
+	due, err := volume.Of(p.store).Due(p.opts.volumes(), held)
+	if err != nil {
+		p.fail("volumes", err)
+		return
+	}
+	p.Volumes = due
 }
+
+// volumes says which volumes are due. One that a pod held which goes now was
+// used until now.
+func (o Options) volumes() volume.Rule { return volume.Rule{Grace: o.GracePeriod, Now: o.Now} }
 
 // actions says what is due for one pod.
 func (o Options) actions(pods pod.Pods, one pod.Pod) ([]Action, error) {
@@ -223,7 +257,7 @@ func (o Options) due(pods pod.Pods, one pod.Pod) (bool, error) {
 // meanwhile is theirs and no failure. All pods are moved away first, made safe
 // with one sync, and deleted then.
 func (p *Plan) Execute(ctx context.Context, progress func(Step)) Report {
-	r := Report{Done: []Step{}, Store: listed(store.Garbage{}), Failures: p.Failures}
+	r := Report{Done: []Step{}, Store: listed(store.Garbage{}), Volumes: []string{}, Failures: p.Failures}
 	if p.used {
 		r.fail("plan", errs.Newf(errs.Internal, "carried out already"))
 		return r
@@ -263,7 +297,28 @@ func (p *Plan) Execute(ctx context.Context, progress func(Step)) Report {
 		r.fail("store", err)
 	}
 	r.Store = listed(r.Store)
+	p.collectVolumes(ctx, &r)
 	return r
+}
+
+// collectVolumes removes named volumes only if that was asked for, and always
+// what killed commands left of some.
+func (p *Plan) collectVolumes(ctx context.Context, r *Report) {
+	vols := volume.Of(p.store)
+	if err := vols.Sweep(ctx); err != nil {
+		r.fail("volumes", err)
+	}
+	if !p.opts.Volumes {
+		return
+	}
+	// By the clock of now: a pod that went a moment ago ended its volumes' use.
+	rule := p.opts.volumes()
+	rule.Now = time.Now()
+	gone, err := vols.Collect(ctx, rule, VolumesHeld(p.pods))
+	if err != nil {
+		r.fail("volumes", err)
+	}
+	r.Volumes = gone
 }
 
 // try runs a part of a step and says whether to go on with the pod.

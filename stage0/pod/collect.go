@@ -252,6 +252,12 @@ func (p Pods) remove(dir poddir.Dir) error {
 	if err := p.removeRunDir(dir.UUID()); err != nil {
 		return err
 	}
+	var refs poddir.Refs
+	// Unreadable ones name no volume whose use could end now.
+	_ = atomicfile.ReadJSON(dir.Refs(), &refs)
+	for _, name := range refs.Volumes {
+		poddir.NamedVolume(p.Data, name).Touch()
+	}
 	return removeFiles(dir)
 }
 

@@ -13,8 +13,9 @@ import (
 // Held is what the pods of a data folder keep from being collected, each thing
 // with the pods that name it.
 type Held struct {
-	Images map[string][]string
-	Layers map[string][]string
+	Images  map[string][]string
+	Layers  map[string][]string
+	Volumes map[string][]string // named ones
 	// Unknown are pods whose references can't be read or rebuilt. Such a pod
 	// holds everything: its layers must not be deleted under it.
 	Unknown map[string]error
@@ -22,7 +23,7 @@ type Held struct {
 
 // Held counts the references of all pods from their records.
 func (p Pods) Held() (Held, error) {
-	h := Held{Images: map[string][]string{}, Layers: map[string][]string{}, Unknown: map[string]error{}}
+	h := Held{Images: map[string][]string{}, Layers: map[string][]string{}, Volumes: map[string][]string{}, Unknown: map[string]error{}}
 	pods, err := p.List()
 	if err != nil {
 		return h, err
@@ -38,6 +39,9 @@ func (p Pods) Held() (Held, error) {
 		}
 		for _, key := range refs.Layers {
 			h.Layers[key] = append(h.Layers[key], pod.UUID)
+		}
+		for _, name := range refs.Volumes {
+			h.Volumes[name] = append(h.Volumes[name], pod.UUID)
 		}
 	}
 	return h, nil
@@ -102,17 +106,32 @@ func rebuildRefs(dir poddir.Dir) (poddir.Refs, error) {
 	if err != nil {
 		return refs, err
 	}
-	for _, a := range manifest.Apps {
+	addImage := func(record string) error {
 		var img poddir.AppImage
-		if err := atomicfile.ReadJSON(dir.App(a.Name).Image(), &img); err != nil {
-			return refs, err
+		if err := atomicfile.ReadJSON(record, &img); err != nil {
+			return err
 		}
 		refs.Images = append(refs.Images, img.ID)
 		refs.Layers = append(refs.Layers, img.Layers...)
+		return nil
 	}
-	slices.Sort(refs.Images)
-	refs.Images = slices.Compact(refs.Images)
-	slices.Sort(refs.Layers)
-	refs.Layers = slices.Compact(refs.Layers)
-	return refs, nil
+	for _, a := range manifest.Apps {
+		if err := addImage(dir.App(a.Name).Image()); err != nil {
+			return refs, err
+		}
+	}
+	err = manifest.Every(func(v *podspec.Volume) error {
+		switch v.Kind {
+		case podspec.VolumeImage:
+			return addImage(dir.VolumeImage(v.Source))
+		case podspec.VolumeNamed:
+			refs.Volumes = append(refs.Volumes, v.NamedSource())
+		}
+		return nil
+	})
+	for _, list := range []*[]string{&refs.Images, &refs.Layers, &refs.Volumes} {
+		slices.Sort(*list)
+		*list = slices.Compact(*list)
+	}
+	return refs, err
 }

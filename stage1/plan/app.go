@@ -9,6 +9,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rkt-pods/rkt/pkg/limits"
+	"github.com/rkt-pods/rkt/pkg/podspec"
 )
 
 // Pod is the compiled pod.
@@ -19,6 +20,7 @@ type Pod struct {
 	Durable  bool // the rootfs overlays must survive power loss: no `volatile`
 	Copy     bool // the rootfs is a copy, not an overlay
 	Volumes  []Volume
+	Sysctls  []Sysctl
 	Files    []File
 	Apps     []App
 	Limits   limits.Set      // of all apps together
@@ -41,14 +43,30 @@ func (p *Pod) Find(name string) *App {
 
 // Volume is one volume that apps of the pod mount.
 type Volume struct {
-	Name      string
-	Source    string // host path; "" for an empty volume, which lives in the pod's folder
-	Recursive bool   // host: with what is mounted below
-	Mode      uint32 // empty: permission bits of the new folder
-	UID, GID  int    // empty: its owner
-	SeedApp   string // empty: filled once from what this app's image has at SeedPath
-	SeedPath  string
+	Name           string
+	Kind           string   // as podspec names it
+	Source         string   // host, secret: a path of the host; named: its name there
+	Credentials    []string // secret, without Source: names in $CREDENTIALS_DIRECTORY, none means all
+	Recursive      bool     // host: with what is mounted below
+	FollowSymlinks bool     // host: Source may have some
+	Size           int64    // tmpfs: 0 means half of the memory
+	Mode           uint32   // permission bits of the new folder; secret: of its files
+	UID, GID       int      // its owner; secret: -1 means as the app runs
+	SeedApp        string   // empty, named: filled once from what this app's image has at SeedPath
+	SeedPath       string
 }
+
+// Own says whether the volume is rkt's own to make missing mount targets in.
+func (v Volume) Own() bool {
+	switch v.Kind {
+	case podspec.VolumeEmpty, podspec.VolumeTmpfs, podspec.VolumeNamed:
+		return true
+	}
+	return false
+}
+
+// Sysctl is one kernel parameter of the pod's namespaces.
+type Sysctl struct{ Key, Value string }
 
 // File is one file that rkt puts into every app's rootfs.
 type File struct {
@@ -76,6 +94,8 @@ type App struct {
 	MaskedPaths    []string
 	ReadOnlyPaths  []string
 	Devices        []Device
+	DeviceRequests []podspec.Device // what they are is found out where the pod runs
+	Umask          uint32
 	AllDevices     bool // no device policy (--insecure-options=paths)
 	Capabilities   []string
 	NoNewPrivs     bool
@@ -109,6 +129,8 @@ type Mount struct {
 	Volume      string   // the volume's name; the sandbox fills in Source
 	ReadOnly    bool     // "ro" is in Options as well
 }
+	Private     bool     // bind: what the host mounts below it later stays out
+	SubPath     string   // bind: what of the volume is mounted, "" means all
 
 // Device is one device node of the rootfs's /dev, or only a right to one.
 type Device struct {
@@ -119,3 +141,4 @@ type Device struct {
 	Access       string // "rwm" or a part of it
 	RuleOnly     bool   // no node is made: it comes with a mount, or is made on demand
 }
+	UID, GID     int

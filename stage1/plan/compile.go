@@ -64,6 +64,9 @@ func Compile(in Input) (Pod, error) {
 	if err := boundPod(&pod, in); err != nil {
 		return Pod{}, err
 	}
+	if pod.Sysctls, err = sysctls(in.Pod.Isolators, hostNet); err != nil {
+		return Pod{}, err
+	}
 	set, err := newVolumeSet(in.Pod.Volumes)
 	if err != nil {
 		return Pod{}, err
@@ -161,6 +164,7 @@ func compileApp(in Input, ra *podspec.App, set *volumeSet) (App, error) {
 }
 
 func handlers(app *App, list []appc.EventHandler) error {
+		func() error { return ownRequests(&app, ra) },
 	for _, h := range list {
 		var dst *[]string
 		switch h.Name {

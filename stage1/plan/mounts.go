@@ -35,34 +35,57 @@ func (s *volumeSet) add(v podspec.Volume) error {
 	if v.Name == "" || strings.ContainsAny(v.Name, "/\x00") || v.Name == "." || v.Name == ".." {
 		return errs.Newf(errs.Usage, "volume %q: not a name", v.Name)
 	}
-	c := Volume{Name: v.Name}
-	switch v.Kind {
-	case podspec.VolumeHost:
-		if !path.IsAbs(v.Source) {
-			return errs.Newf(errs.Usage, "volume %q: source %q: not absolute", v.Name, v.Source)
-		}
-		c.Source, c.Recursive = path.Clean(v.Source), v.Recursive == nil || *v.Recursive
-	case podspec.VolumeEmpty:
-		c.Mode = 0o755
-		if v.Mode != "" {
-			n, err := strconv.ParseUint(v.Mode, 8, 12)
-			if err != nil {
-				return errs.Newf(errs.Usage, "volume %q: mode %q: not octal", v.Name, v.Mode)
-			}
-			c.Mode = uint32(n)
-		}
-		if v.UID != nil {
-			c.UID = *v.UID
-		}
-		if v.GID != nil {
-			c.GID = *v.GID
-		}
-	default:
-		return errs.Newf(errs.Usage, "volume %q: kind %q: unknown", v.Name, v.Kind)
+	c, err := compileVolume(v)
+	if err != nil {
+		return err
 	}
 	s.list = append(s.list, c)
 	s.spec[v.Name] = v
 	return nil
+}
+
+func compileVolume(v podspec.Volume) (Volume, error) {
+	c := Volume{Name: v.Name, Kind: v.Kind, Source: v.Source}
+	ids := 0 // of whom nobody is named
+	switch v.Kind {
+	case podspec.VolumeHost:
+		if !path.IsAbs(v.Source) {
+			return c, errs.Newf(errs.Usage, "volume %q: source %q: not absolute", v.Name, v.Source)
+		}
+		c.Source, c.Recursive = path.Clean(v.Source), v.Recursive == nil || *v.Recursive
+		c.FollowSymlinks = v.FollowSymlinks
+	case podspec.VolumeEmpty:
+		c.Mode = 0o755
+	case podspec.VolumeNamed:
+		c.Source = v.NamedSource()
+	case podspec.VolumeTmpfs:
+		c.Mode = 0o1777
+	case podspec.VolumeImage:
+	case podspec.VolumeSecret:
+		c.Mode, ids = 0o400, -1
+		c.Credentials = v.Credentials
+	default:
+		return c, errs.Newf(errs.Usage, "volume %q: kind %q: unknown", v.Name, v.Kind)
+	}
+	if v.Mode != "" {
+		n, err := strconv.ParseUint(v.Mode, 8, 12)
+		if err != nil {
+			return c, errs.Newf(errs.Usage, "volume %q: mode %q: not octal", v.Name, v.Mode)
+		}
+		c.Mode = uint32(n)
+	}
+	c.UID, c.GID = ids, ids
+	if v.UID != nil {
+		c.UID = *v.UID
+	}
+	if v.GID != nil {
+		c.GID = *v.GID
+	}
+	var err error
+	if c.Size, err = v.SizeBytes(); err != nil {
+		return c, errs.Newf(errs.Usage, "volume %q: size %w", v.Name, err)
+	}
+	return c, nil
 }
 
 // used returns the volumes that an app mounts; the others are of no interest,
@@ -116,6 +139,10 @@ func mounts(app *App, in Input, ra *podspec.App, spec *appc.App, set *volumeSet)
 			return err
 		}
 	}
+	if err := checkNested(volumes, ra, spec); err != nil {
+		return err
+	}
+	credentials(app, volumes, set)
 	for _, m := range standard(in.Options.InsecurePaths) {
 		if _, replaced := byTarget[m.Target]; replaced {
 			continue
@@ -139,6 +166,37 @@ func mounts(app *App, in Input, ra *podspec.App, spec *appc.App, set *volumeSet)
 func CheckTarget(target string) error {
 	switch {
 	case target == "/":
+// checkNested refuses a mount inside another volume, where a slip would hide a
+// part of it, unless that is what was asked for. Mount points are the image
+// maker's, who knows what lies where.
+func checkNested(volumes []Mount, ra *podspec.App, spec *appc.App) error {
+	meant := func(target string) bool {
+		return slices.ContainsFunc(ra.Mounts, func(m podspec.Mount) bool { return m.Nested && path.Clean(m.Path) == target }) ||
+			slices.ContainsFunc(spec.MountPoints, func(p appc.MountPoint) bool { return path.Clean(p.Path) == target })
+	}
+	for _, in := range volumes {
+		for _, over := range volumes {
+			if in.Target != over.Target && Below(in.Target, over.Target) && !meant(in.Target) {
+				return errs.WithHint(errs.Newf(errs.Usage, "mount at %s: inside volume %q at %s, of which it would hide a part", in.Target, over.Volume, over.Target),
+					"mount it elsewhere, or with nested=true if that is meant")
+			}
+		}
+	}
+	return nil
+}
+
+// credentials tells the app where its secrets are, as systemd does. With
+// several volumes of them it is the first; what the manifest says wins.
+func credentials(app *App, volumes []Mount, set *volumeSet) {
+	const name = "CREDENTIALS_DIRECTORY"
+	i := slices.IndexFunc(volumes, func(m Mount) bool { return set.spec[m.Volume].Kind == podspec.VolumeSecret })
+	if i < 0 || slices.ContainsFunc(app.Env, func(kv string) bool { return strings.HasPrefix(kv, name+"=") }) {
+		return
+	}
+	app.Env = append(app.Env, name+"="+volumes[i].Target)
+	slices.Sort(app.Env)
+}
+
 		return errs.Newf(errs.Denied, "mount at /: would replace the whole rootfs")
 	case Below(target, "/proc"):
 		return errs.Newf(errs.Denied, "mount at %s: /proc is the executor's", target)
@@ -209,7 +267,7 @@ func (p *pairing) entry(m podspec.Mount) error {
 		}
 		name = v.Name
 	}
-	return p.add(name, path.Clean(m.Path))
+	return p.add(name, path.Clean(m.Path), m)
 }
 
 // point takes a mount point for which there is no entry.
@@ -228,16 +286,16 @@ func (p *pairing) point(point appc.MountPoint) error {
 			p.app.Notes = append(p.app.Notes, "no volume for mount point "+point.Name+": an empty one is used")
 		}
 	}
-	return p.add(name, target)
+	return p.add(name, target, podspec.Mount{})
 }
 
-func (p *pairing) add(volume, target string) error {
+func (p *pairing) add(volume, target string, entry podspec.Mount) error {
 	point, ok := p.points[target]
-	mount, err := p.set.mount(volume, target, point.ReadOnly)
+	mount, err := p.set.mount(volume, target, point.ReadOnly, entry)
 	if err != nil {
 		return err
 	}
-	if ok && p.seeds[point.Name] {
+	if entry.SubPath == "" && p.set.seeded(volume, ok && p.seeds[point.Name]) {
 		p.set.seed(volume, p.app.Name, target)
 	}
 	p.mounts = append(p.mounts, mount)
@@ -245,8 +303,8 @@ func (p *pairing) add(volume, target string) error {
 }
 
 // mount is the volume at a target. An explicit readOnly of the volume wins
-// over that of the mount point.
-func (s *volumeSet) mount(name, target string, pointRO bool) (Mount, error) {
+// over that of the mount point; that of the mount only adds to either.
+func (s *volumeSet) mount(name, target string, pointRO bool, entry podspec.Mount) (Mount, error) {
 	v, ok := s.spec[name]
 	if !ok {
 		return Mount{}, errs.Newf(errs.NotFound, "mount at %s: volume %q: not in the pod", target, name)
@@ -264,12 +322,35 @@ func (s *volumeSet) mount(name, target string, pointRO bool) (Mount, error) {
 	}
 	return m, nil
 }
+	m.ReadOnly = m.ReadOnly || entry.ReadOnly || v.Kind == podspec.VolumeImage || v.Kind == podspec.VolumeSecret
+	m.SubPath = strings.TrimPrefix(path.Clean("/"+entry.SubPath), "/")
+	if m.SubPath != "" && v.Kind == podspec.VolumeSecret {
+		return m, errs.Newf(errs.Usage, "mount at %s: volume %q: a volume of secrets is mounted as a whole", target, name)
+	}
+	// A mount that comes later would be writable: the kernel takes its flags
+	// from the host's.
+	m.Private = v.Propagation == podspec.PropagationPrivate || v.Propagation == "" && m.Recursive && m.ReadOnly
 
-// seed has the volume filled from the image of the first app that mounts it;
-// one with a host source is never written to.
+// seeded says whether the volume begins with the image's content: by what the
+// volume says itself, else a named one and what asks marks.
+func (s *volumeSet) seeded(name string, asks bool) bool {
+	v := s.spec[name]
+	switch {
+	case v.Kind != podspec.VolumeEmpty && v.Kind != podspec.VolumeNamed:
+		return false
+	case v.Seed != nil:
+		return *v.Seed
+	}
+	return asks || v.Kind == podspec.VolumeNamed
+}
+
+// seed has the volume filled from the image of the first app that mounts it.
+	if m.Private {
+		m.Options = append(m.Options, "rprivate")
+	}
 func (s *volumeSet) seed(name, app, target string) {
 	for i := range s.list {
-		if v := &s.list[i]; v.Name == name && v.Source == "" && v.SeedApp == "" {
+		if v := &s.list[i]; v.Name == name && v.SeedApp == "" {
 			v.SeedApp, v.SeedPath = app, target
 		}
 	}

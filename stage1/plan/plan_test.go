@@ -106,11 +106,19 @@ func dump(p Pod, arch string, verbose bool) string {
 	}
 	line("pod %s hostname=%s hostnet=%v durable=%v copy=%v", p.UUID, p.Hostname, p.HostNet, p.Durable, p.Copy)
 	for _, v := range p.Volumes {
-		if v.Source != "" {
-			line("volume %s host %s recursive=%v", v.Name, v.Source, v.Recursive)
-		} else {
-			line("volume %s empty %04o %d:%d seed=%s%s", v.Name, v.Mode, v.UID, v.GID, v.SeedApp, v.SeedPath)
+		switch v.Kind {
+		case podspec.VolumeHost:
+			line("volume %s host %s recursive=%v%s", v.Name, v.Source, v.Recursive, word(v.FollowSymlinks, " followsymlinks"))
+		case podspec.VolumeImage:
+			line("volume %s image %s", v.Name, v.Source)
+		case podspec.VolumeSecret:
+			line("volume %s secret %s%v %04o %d:%d", v.Name, v.Source, v.Credentials, v.Mode, v.UID, v.GID)
+		default:
+			line("volume %s %s %04o %d:%d seed=%s%s%s", v.Name, strings.TrimSpace(v.Kind+" "+v.Source), v.Mode, v.UID, v.GID, v.SeedApp, v.SeedPath, word(v.Size > 0, fmt.Sprintf(" size=%d", v.Size)))
 		}
+	}
+	for _, s := range p.Sysctls {
+		line("sysctl %s=%s", s.Key, s.Value)
 	}
 	for _, f := range p.Files {
 		line("file %s source=%q ifmissing=%v content=%q", f.Target, f.Source, f.IfMissing, f.Content)
@@ -139,9 +147,16 @@ func dumpApp(line func(string, ...any), a App, arch string, verbose bool) {
 	line("  user %s group %s groups %v fromfile=%v groupisuser=%v", a.User, a.Group, a.Groups, a.GroupsFromFile, a.GroupIsUser)
 	line("  rootfs readonly=%v lowers=%v", a.ReadOnlyRootFS, a.Lowers)
 	for _, m := range a.Mounts {
-		line("  mount %s %s volume=%s ro=%v recursive=%v %s", m.Target, m.Type, m.Volume, m.ReadOnly, m.Recursive, strings.Join(m.Options, ","))
+		line("  mount %s %s volume=%s ro=%v recursive=%v%s%s %s", m.Target, m.Type, m.Volume, m.ReadOnly, m.Recursive,
+			word(m.Private, " private"), word(m.SubPath != "", " subpath="+m.SubPath), strings.Join(m.Options, ","))
 	}
 	dumpPaths(line, a, verbose)
+	for _, d := range a.DeviceRequests {
+		line("  device request %s", d)
+	}
+	if a.Umask != DefaultUmask {
+		line("  umask %04o", a.Umask)
+	}
 	line("  capabilities %s", strings.Join(a.Capabilities, " "))
 	line("  no-new-privileges %v", a.NoNewPrivs)
 	if !verbose && reflect.DeepEqual(a.Seccomp, DefaultFilter(arch, a.Capabilities)) {
@@ -187,6 +202,13 @@ func dumpLimits(line func(string, ...any), what string, s limits.Set, optional [
 		text += " optional=" + strings.Join(optional, ",")
 	}
 	line("%s", text)
+}
+
+func word(is bool, s string) string {
+	if is {
+		return s
+	}
+	return ""
 }
 
 func dumpPaths(line func(string, ...any), a App, verbose bool) {

@@ -26,7 +26,7 @@ func life(f *fixture) (err error) {
 			Hostname: os.Getenv("RKT_TEST_LIFE"),
 			Files:    []plan.File{{Target: "/etc/hosts", Content: "x"}},
 			Volumes: []plan.Volume{
-				{Name: "empty", Mode: 0o755, SeedApp: "web", SeedPath: "/var/db"}, {Name: "host", Source: f.TempDir()},
+				{Name: "empty", Kind: "empty", Mode: 0o755, SeedApp: "web", SeedPath: "/var/db"}, {Name: "host", Kind: "host", Source: f.TempDir()},
 			},
 		},
 		Dir: f.dir, RunDir: f.runDir, InitPath: os.Getenv(childEnv),

@@ -87,7 +87,11 @@ func (p *Pod) StartInit(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = control.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	// It is not reaped before this is over, so the pid is its own.
-	if err := in.handshake(control, cmd.Process.Pid, p.plan.HostNet); err != nil {
+	err = in.handshake(control, cmd.Process.Pid, p.plan.HostNet)
+	if err == nil {
+		err = setSysctls(p.plan.Sysctls, in.ns)
+	}
+	if err != nil {
 		if ctx.Err() != nil {
 			err = fmt.Errorf("%w: %w", err, ctx.Err())
 		}

@@ -28,13 +28,12 @@ func (m *mounter) checkLeft() error {
 // is not there. What the launcher mounts can be seen in its source only.
 func (m *mounter) inLeft(target string, dir bool) error {
 	over := cover(m.app.Mounts, target)
-	if over == nil || !over.VolumeEntry || m.pod.volumes[over.Volume].Source == "" {
+	if over == nil || !over.VolumeEntry || m.pod.volumes[over.Volume].Own() {
 		return nil
 	}
-	v := m.pod.volumes[over.Volume]
-	fd, err := unix.Open(v.path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(over.Source, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return &fs.PathError{Op: "open", Path: v.Source, Err: err}
+		return &fs.PathError{Op: "open", Path: over.Source, Err: err}
 	}
 	defer unix.Close(fd)
 	how := unix.OpenHow{

@@ -29,7 +29,7 @@ func (p *Pod) MountRootFS(app plan.App, att poddir.AttemptDir) (string, error) {
 		return "", wrap(errs.Newf(errs.Unsupported, "a copy instead of an overlay (--no-overlay): not supported yet"))
 	}
 	target := filepath.Join(p.base, rootsDir, app.Name+"-"+filepath.Base(string(att)))
-	o, err := newOverlay(app.Lowers, att, !p.plan.Durable)
+	o, err := newOverlay(app.Lowers, att, !p.plan.Durable && !app.KeepRootFS)
 	if err != nil {
 		return "", wrap(err)
 	}
@@ -62,7 +62,7 @@ func (p *Pod) UnmountRootFS(target string) error {
 	return nil
 }
 
-// overlay holds its layers by descriptor: the paths in mount options can't
+// overlay without an upper folder is read-only. It holds its layers by descriptor: the paths in mount options can't
 // hold every name, and are short.
 type overlay struct {
 	lowers      []int // the topmost first, as the kernel wants them
@@ -77,18 +77,8 @@ func newOverlay(lowers []string, att poddir.AttemptDir, volatile bool) (_ *overl
 			o.close()
 		}
 	}()
-	for _, path := range slices.Backward(lowers) {
-		fd, err := openDir(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, errs.Newf(errs.Corrupt, "layer: %w", err)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("layer: %w", err)
-		}
-		o.lowers = append(o.lowers, fd)
-	}
-	if len(o.lowers) == 0 {
-		return nil, errs.Newf(errs.Corrupt, "no layers")
+	if err := o.openLowers(lowers); err != nil {
+		return nil, err
 	}
 	if o.upper, err = makeUpper(att.Upper(), o.lowers[0]); err != nil {
 		return nil, err
@@ -104,6 +94,23 @@ func newOverlay(lowers []string, att poddir.AttemptDir, volatile bool) (_ *overl
 	}
 	o.work, err = openDir(att.Work())
 	return o, err
+}
+
+func (o *overlay) openLowers(lowers []string) error {
+	for _, path := range slices.Backward(lowers) {
+		fd, err := openDir(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return errs.Newf(errs.Corrupt, "layer: %w", err)
+		}
+		if err != nil {
+			return fmt.Errorf("layer: %w", err)
+		}
+		o.lowers = append(o.lowers, fd)
+	}
+	if len(o.lowers) == 0 {
+		return errs.Newf(errs.Corrupt, "no layers")
+	}
+	return nil
 }
 
 func (o *overlay) close() {
@@ -208,17 +215,8 @@ func (o *overlay) mountFS(target string) error {
 			return overlayError(fmt.Sprintf("layer %d of %d", len(o.lowers)-i, len(o.lowers)), ctx, err)
 		}
 	}
-	if err := unix.FsconfigSetString(ctx, "upperdir", fdPath(o.upper)); err != nil {
-		return errs.WithHint(errs.WithClass(errs.Unsupported, overlayError("upper folder", ctx, err)),
-			"the file system of the data folder can't hold what an overlay writes; --dir names another place")
-	}
-	if err := unix.FsconfigSetString(ctx, "workdir", fdPath(o.work)); err != nil {
-		return overlayError("work folder", ctx, err)
-	}
-	if o.volatile {
-		if err := unix.FsconfigSetFlag(ctx, "volatile"); err != nil {
-			return overlayError("volatile", ctx, err)
-		}
+	if err := o.configureUpper(ctx); err != nil {
+		return err
 	}
 	if err := unix.FsconfigCreate(ctx); err != nil {
 		return overlayError("create", ctx, err)
@@ -234,13 +232,35 @@ func (o *overlay) mountFS(target string) error {
 	return nil
 }
 
+func (o *overlay) configureUpper(ctx int) error {
+	if o.upper < 0 {
+		return nil
+	}
+	if err := unix.FsconfigSetString(ctx, "upperdir", fdPath(o.upper)); err != nil {
+		return errs.WithHint(errs.WithClass(errs.Unsupported, overlayError("upper folder", ctx, err)),
+			"the file system of the data folder can't hold what an overlay writes; --dir names another place")
+	}
+	if err := unix.FsconfigSetString(ctx, "workdir", fdPath(o.work)); err != nil {
+		return overlayError("work folder", ctx, err)
+	}
+	if o.volatile {
+		if err := unix.FsconfigSetFlag(ctx, "volatile"); err != nil {
+			return overlayError("volatile", ctx, err)
+		}
+	}
+	return nil
+}
+
 // mountOld has one page for all options, which is enough for some 180 lowers.
 func (o *overlay) mountOld(target string) error {
 	var lowers []string
 	for _, fd := range o.lowers {
 		lowers = append(lowers, fdPath(fd))
 	}
-	data := "lowerdir=" + strings.Join(lowers, ":") + ",upperdir=" + fdPath(o.upper) + ",workdir=" + fdPath(o.work)
+	data := "lowerdir=" + strings.Join(lowers, ":")
+	if o.upper >= 0 {
+		data += ",upperdir=" + fdPath(o.upper) + ",workdir=" + fdPath(o.work)
+	}
 	if o.volatile {
 		data += ",volatile"
 	}

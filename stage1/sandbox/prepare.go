@@ -14,6 +14,7 @@ import (
 
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/fault"
+	"github.com/rkt-pods/rkt/pkg/podspec"
 	"github.com/rkt-pods/rkt/stage1/launch"
 	"github.com/rkt-pods/rkt/stage1/plan"
 )
@@ -43,7 +44,10 @@ func (p *Pod) prepare(app plan.App, rootfs string) (launch.App, error) {
 		return la, err
 	}
 	m := &mounter{pod: p, root: r, app: &la, makeIn: map[uint64]bool{r.mnt: true}, taken: map[string]string{}, made: map[uint64]string{}}
-	if err := m.mountAll(app.Mounts); err != nil {
+	defer m.close()
+	x := p.extras[app.Name]
+	x.addTo(&la)
+	if err := m.mountAll(inOrder(slices.Concat(app.Mounts, x.mounts))); err != nil {
 		return la, err
 	}
 	if err := checkTops(r, la.Mounts); err != nil {
@@ -69,7 +73,10 @@ func (p *Pod) prepare(app plan.App, rootfs string) (launch.App, error) {
 	if err != nil {
 		return la, err
 	}
-	la.UID, la.GID, la.Gids = u.uid, u.gid, u.groups
+	la.UID, la.GID, la.Gids = u.uid, u.gid, slices.Concat(u.groups, x.gids)
+	if err := m.fillSecrets(u.uid, u.gid); err != nil {
+		return la, err
+	}
 	la.Env = u.environment(la.Env)
 	return la, m.checkCwd()
 }
@@ -83,6 +90,14 @@ type mounter struct {
 	taken  map[string]string // resolved target → volume
 	made   map[uint64]string // mount → volume
 	placed []placed
+	// secrets are without content until the app's user is known.
+	secrets []secretMount
+}
+
+func (m *mounter) close() {
+	for _, s := range m.secrets {
+		s.close()
+	}
 }
 
 // placed is a mount that was made, as the app is to find it.
@@ -96,7 +111,8 @@ type placed struct {
 func (m *mounter) mountAll(list []plan.Mount) error {
 	m.app.Mounts = nil
 	for _, entry := range list {
-		if entry.Volume == plan.ShmVolume {
+		switch entry.Volume {
+		case plan.ShmVolume:
 			entry.Source = filepath.Join(m.pod.base, shmDir)
 		}
 		if !entry.VolumeEntry {
@@ -114,15 +130,29 @@ func (m *mounter) mountAll(list []plan.Mount) error {
 	if err := m.checkReached(); err != nil {
 		return err
 	}
-	slices.SortStableFunc(m.app.Mounts, func(a, b plan.Mount) int {
-		return slices.Compare(strings.Split(a.Target, "/"), strings.Split(b.Target, "/"))
-	})
+	m.app.Mounts = inOrder(m.app.Mounts)
 	return nil
 }
 
+// inOrder sorts parents first.
+func inOrder(list []plan.Mount) []plan.Mount {
+	slices.SortStableFunc(list, func(a, b plan.Mount) int {
+		return slices.Compare(strings.Split(a.Target, "/"), strings.Split(b.Target, "/"))
+	})
+	return list
+}
+
 func (m *mounter) volume(v *volume, entry plan.Mount, list []plan.Mount) error {
-	if v.dev != nil {
-		d := *v.dev
+	if v.Kind == podspec.VolumeSecret {
+		return m.place(v, part{fd: -1, dir: true}, entry, list)
+	}
+	t, err := v.open(entry)
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	if t.dev != nil {
+		d := *t.dev
 		d.Path, d.Access = entry.Target, "rw"
 		if entry.ReadOnly {
 			d.Access = "r"
@@ -131,11 +161,16 @@ func (m *mounter) volume(v *volume, entry plan.Mount, list []plan.Mount) error {
 	}
 	if insideStandard(entry.Target, list) {
 		// What is there now will be hidden: only the launcher, which mounts
+	return m.place(v, t, entry, list)
+}
+
+// place mounts a part of a volume at its target, or leaves that to the
+// launcher.
+func (m *mounter) place(v *volume, t part, entry plan.Mount, list []plan.Mount) error {
 		// that, can mount this.
-		m.leave(v, entry, entry.Target)
-		return nil
+		return m.leave(v, t, entry, entry.Target)
 	}
-	target, err := m.target(entry.Target, v.dir, v.SeedApp == "")
+	target, err := m.target(entry.Target, t.dir, v.SeedApp == "")
 	if err != nil {
 		return err
 	}
@@ -153,14 +188,18 @@ func (m *mounter) volume(v *volume, entry plan.Mount, list []plan.Mount) error {
 	}
 	m.taken[place] = entry.Volume
 	if insideStandard(place, list) {
-		m.leave(v, entry, place)
-		return nil
+		return m.leave(v, t, entry, place)
 	}
-	id, err := v.mountAt(target, entry)
+	var id uint64
+	if v.Kind == podspec.VolumeSecret {
+		id, err = m.secretsAt(v, target)
+	} else {
+		id, err = t.mountAt(target, entry)
+	}
 	if err != nil {
 		return err
 	}
-	if v.Source == "" && !entry.ReadOnly {
+	if v.Own() && !entry.ReadOnly {
 		m.makeIn[id] = true
 	}
 	m.made[id] = entry.Volume
@@ -195,14 +234,21 @@ func (m *mounter) checkReached() error {
 }
 
 // leave has the launcher mount the volume.
-func (m *mounter) leave(v *volume, entry plan.Mount, target string) {
-	entry.Source, entry.Target, entry.CreateAs = v.path, target, "file"
-	if v.dir {
+func (m *mounter) leave(v *volume, t part, entry plan.Mount, target string) (err error) {
+	if v.Kind == podspec.VolumeSecret {
+		return errs.Newf(errs.Usage, "secrets can't be below /dev, /proc or /sys")
+	}
+	if entry.Source, err = m.pod.pathFor(v, t, entry); err != nil {
+		return err
+	}
+	entry.Target, entry.CreateAs = target, "file"
+	if t.dir {
 		entry.CreateAs = "dir"
 	}
 	m.app.Mounts = append(m.app.Mounts, entry)
 }
 
+	return nil
 // insideStandard says whether a mount that the launcher makes covers the path.
 func insideStandard(target string, list []plan.Mount) bool {
 	return slices.ContainsFunc(list, func(s plan.Mount) bool {

@@ -45,7 +45,7 @@ func TestHostVolumes(t *testing.T) {
 	src := f.layer("hello=world", "sub/deep=1")
 	file := filepath.Join(f.layer("one=1"), "one")
 	pod := plan.Pod{Volumes: []plan.Volume{
-		{Name: "data", Source: src, Recursive: true}, {Name: "file", Source: file, Recursive: true},
+		{Name: "data", Kind: "host", Source: src, Recursive: true}, {Name: "file", Kind: "host", Source: file, Recursive: true},
 	}}
 	la, err := f.prepare(pod, plan.App{Mounts: []plan.Mount{
 		bind("data", "/data", false), bind("data", "/ro", true), bind("file", "/data/hello", false),
@@ -84,8 +84,8 @@ func TestHostVolumes(t *testing.T) {
 func TestVolumeHiddenThroughASymlink(t *testing.T) {
 	pod := func(f *fixture) plan.Pod {
 		return plan.Pod{Volumes: []plan.Volume{
-			{Name: "links", Source: f.layer("link -> /z/sub"), Recursive: true}, {Name: "lost", Source: f.layer("lost=1"), Recursive: true},
-			{Name: "over", Source: f.layer("sub/", "over=1"), Recursive: true},
+			{Name: "links", Kind: "host", Source: f.layer("link -> /z/sub"), Recursive: true}, {Name: "lost", Kind: "host", Source: f.layer("lost=1"), Recursive: true},
+			{Name: "over", Kind: "host", Source: f.layer("sub/", "over=1"), Recursive: true},
 		}}
 	}
 	for _, c := range []struct {
@@ -129,7 +129,7 @@ func TestVolumeErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
 			pod := plan.Pod{Volumes: []plan.Volume{
-				{Name: "data", Source: src, Recursive: true}, {Name: "file", Source: "/proc/self/status"},
+				{Name: "data", Kind: "host", Source: src, Recursive: true}, {Name: "file", Kind: "host", Source: "/proc/version"},
 			}}
 			_, err := f.prepare(pod, plan.App{Mounts: c.mounts},
 				f.layer("real/", "same -> /real", "toproc -> proc/sys", "self -> .", "loop -> loop"))
@@ -145,7 +145,7 @@ func TestVolumeErrors(t *testing.T) {
 
 func TestVolumeWithoutSource(t *testing.T) {
 	f := newFixture(t)
-	_, err := Open(Config{Plan: plan.Pod{Volumes: []plan.Volume{{Name: "data", Source: "/nonexistent/x"}}}, Dir: f.dir, RunDir: f.runDir})
+	_, err := Open(Config{Plan: plan.Pod{Volumes: []plan.Volume{{Name: "data", Kind: "host", Source: "/nonexistent/x"}}}, Dir: f.dir, RunDir: f.runDir})
 	if !errs.Is(err, errs.NotFound) || !strings.Contains(err.Error(), "volume data: source /nonexistent/x: not there") {
 		t.Errorf("got %v", err)
 	}
@@ -158,9 +158,9 @@ func TestEmptyVolumesAndSeeds(t *testing.T) {
 	f.must(os.Link(filepath.Join(image, "var/lib/db/conf"), filepath.Join(image, "var/lib/db/same")))
 	f.must(unix.Mkfifo(filepath.Join(image, "var/lib/db/pipe"), 0o640))
 	pod := plan.Pod{Volumes: []plan.Volume{
-		{Name: "tmp", Mode: 0o1777, UID: 5, GID: 6},
-		{Name: "db", Mode: 0o755, SeedApp: "web", SeedPath: "/var/lib/db"},
-		{Name: "none", Mode: 0o755, SeedApp: "web", SeedPath: "/missing"},
+		{Name: "tmp", Kind: "empty", Mode: 0o1777, UID: 5, GID: 6},
+		{Name: "db", Kind: "empty", Mode: 0o755, SeedApp: "web", SeedPath: "/var/lib/db"},
+		{Name: "none", Kind: "empty", Mode: 0o755, SeedApp: "web", SeedPath: "/missing"},
 	}}
 	la, err := f.prepare(pod, plan.App{Mounts: []plan.Mount{
 		bind("tmp", "/tmp", false), bind("tmp", "/tmp/made/below", false), bind("db", "/var/lib/db", false), bind("none", "/missing", false),
@@ -207,7 +207,7 @@ func TestEmptyVolumesAndSeeds(t *testing.T) {
 
 func TestVolumesUnderStandardMountsAreLeft(t *testing.T) {
 	f := newFixture(t)
-	pod := plan.Pod{Volumes: []plan.Volume{{Name: "data", Source: t.TempDir()}, {Name: "null", Source: "/dev/null"}}}
+	pod := plan.Pod{Volumes: []plan.Volume{{Name: "data", Kind: "host", Source: t.TempDir()}, {Name: "null", Kind: "host", Source: "/dev/null"}}}
 	la, err := f.prepare(pod, plan.App{Mounts: []plan.Mount{
 		{Type: "tmpfs", Target: "/dev"}, bind("data", "/dev/data", false), {Type: "bind", Target: "/dev/shm", Volume: plan.ShmVolume},
 		bind("null", "/dev/zilch", true), bind("data", "/link", false), bind("null", "/nil", false),
@@ -263,7 +263,7 @@ func TestLauncherMakesNothingOnTheHost(t *testing.T) {
 			f := newFixture(t)
 			src := f.layer("sub/", "file=1", "link -> sub")
 			pod := plan.Pod{Volumes: []plan.Volume{
-				{Name: "data", Source: src, Recursive: true}, {Name: "empty", Mode: 0o755}, {Name: "file", Source: filepath.Join(src, "file")},
+				{Name: "data", Kind: "host", Source: src, Recursive: true}, {Name: "empty", Kind: "empty", Mode: 0o755}, {Name: "file", Kind: "host", Source: filepath.Join(src, "file")},
 			}}
 			_, err := f.prepare(pod, plan.App{Mounts: slices.Concat(standard, c.mounts), Cwd: c.cwd},
 				f.layer("todev -> /dev/x", "dev/x/imaged/", "tosys -> /sys", "sys/"))
@@ -282,7 +282,7 @@ func TestGeneratedFiles(t *testing.T) {
 			{Target: "/etc/hosts", Content: "forced\n"},
 			{Target: "/etc/hostname", Source: "/etc/hostname", IfMissing: true},
 		},
-		Volumes: []plan.Volume{{Name: "file", Source: filepath.Join(f.layer("h=volume"), "h")}},
+		Volumes: []plan.Volume{{Name: "file", Kind: "host", Source: filepath.Join(f.layer("h=volume"), "h")}},
 	}
 	la, err := f.prepare(pod, plan.App{},
 		f.layer("etc/hosts=image", "etc/hostname=", "etc/resolv.conf -> ../run/systemd/resolve/stub-resolv.conf"))
@@ -321,7 +321,7 @@ func TestGeneratedFilesAndAVolumeAtEtc(t *testing.T) {
 		Files: []plan.File{
 			{Target: "/etc/hosts", Content: "x", IfMissing: true}, {Target: "/etc/hostname", Content: "x", IfMissing: true},
 		},
-		Volumes: []plan.Volume{{Name: "etc", Source: src, Recursive: true}},
+		Volumes: []plan.Volume{{Name: "etc", Kind: "host", Source: src, Recursive: true}},
 	}, plan.App{Mounts: []plan.Mount{bind("etc", "/etc", false)}}, f.layer())
 	f.must(err)
 	names, err := os.ReadDir(src)
@@ -342,7 +342,7 @@ func TestWorkingDirectory(t *testing.T) {
 	} {
 		t.Run(cwd, func(t *testing.T) {
 			f := newFixture(t)
-			la, err := f.prepare(plan.Pod{Volumes: []plan.Volume{{Name: "v", Source: f.layer("in/")}}},
+			la, err := f.prepare(plan.Pod{Volumes: []plan.Volume{{Name: "v", Kind: "host", Source: f.layer("in/")}}},
 				plan.App{Cwd: cwd, Mounts: []plan.Mount{{Type: "proc", Target: "/proc"}, bind("v", "/vol", false)}},
 				f.layer("there/", "link -> /there", "file=x", "dangling -> "+f.TempDir(), "loop -> loop"))
 			if (err == nil) != want.ok || err != nil && !errs.Is(err, want.class) {

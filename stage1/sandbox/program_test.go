@@ -31,7 +31,7 @@ func TestLookupProgram(t *testing.T) {
 		"bin/out -> ../../../../../../../../bin/ls",
 	)
 	src := f.layer("0755 tool="+self, "0755 usesimage=#!/bin/true\n")
-	p := f.open(plan.Pod{Volumes: []plan.Volume{{Name: "v", Source: src}}})
+	p := f.open(plan.Pod{Volumes: []plan.Volume{{Name: "v", Kind: "host", Source: src}}})
 	app := plan.App{
 		Name: "web", Lowers: []string{top}, User: "0", Group: "0", Cwd: "/opt/app",
 		Env:          []string{"PATH=/sbin:/usr/bin:/bin"},

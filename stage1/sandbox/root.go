@@ -45,18 +45,7 @@ func (r *root) close() { _ = unix.Close(r.fd) }
 // open opens an existing path in the rootfs.
 func (r *root) open(name string, flags uint64) (int, error) {
 	how := unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
-	for range 100 {
-		fd, err := unix.Openat2(r.fd, name, &how)
-		if err == nil {
-			return fd, nil
-		}
-		// EAGAIN: something was renamed or mounted anywhere on the host while
-		// the kernel walked a "..", so it can't tell whether it got out.
-		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR) {
-			return -1, &fs.PathError{Op: "open", Path: name, Err: err}
-		}
-	}
-	return -1, &fs.PathError{Op: "open", Path: name, Err: unix.EAGAIN}
+	return openat2(r.fd, name, &how)
 }
 
 // read returns a regular file's content, of at most max bytes.

@@ -141,7 +141,7 @@ func TestNothingIsLeftAfterClose(t *testing.T) {
 	before, err := os.ReadFile("/proc/self/mountinfo")
 	f.must(err)
 	p, err := Open(Config{
-		Plan: plan.Pod{Volumes: []plan.Volume{{Name: "v", Source: f.layer("x=1"), Recursive: true}}},
+		Plan: plan.Pod{Volumes: []plan.Volume{{Name: "v", Kind: "host", Source: f.layer("x=1"), Recursive: true}}},
 		Dir:  f.dir, RunDir: f.runDir, InitPath: os.Getenv(childEnv),
 	})
 	f.must(err)

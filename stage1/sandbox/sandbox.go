@@ -27,6 +27,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/fault"
 	"github.com/rkt-pods/rkt/pkg/poddir"
+	"github.com/rkt-pods/rkt/stage1/cdi"
 	"github.com/rkt-pods/rkt/stage1/plan"
 )
 
@@ -36,6 +37,7 @@ type Config struct {
 	Dir      poddir.Dir // the pod's folder
 	RunDir   string     // the pod's run folder, which exists
 	InitPath string     // the program podinit; "" means beside this executable
+	CDIDirs  []string   // of specifications of devices; nil means the host's
 }
 
 // Pod is the sandbox of one pod. But for StartInit its methods may be called
@@ -47,6 +49,8 @@ type Pod struct {
 	init    atomic.Pointer[podInit]
 	program string
 	volumes map[string]*volume
+	extras  map[string]extras // by app
+	cdiDirs []string
 	seeding sync.Mutex
 }
 
@@ -68,7 +72,10 @@ func Open(c Config) (_ *Pod, err error) {
 	}
 	p := &Pod{
 		plan: c.Plan, dir: c.Dir, base: filepath.Join(c.RunDir, mountsDir),
-		program: c.InitPath, volumes: map[string]*volume{},
+		program: c.InitPath, volumes: map[string]*volume{}, extras: map[string]extras{}, cdiDirs: c.CDIDirs,
+	}
+	if p.cdiDirs == nil {
+		p.cdiDirs = cdi.Dirs()
 	}
 	if p.program == "" {
 		self, err := os.Executable()
@@ -90,6 +97,9 @@ func Open(c Config) (_ *Pod, err error) {
 		}
 	}
 	if err := p.mountBase(); err != nil {
+		return nil, err
+	}
+	if err := p.findDevices(); err != nil {
 		return nil, err
 	}
 	for _, v := range p.volumes {

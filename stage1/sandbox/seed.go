@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt-pods/rkt/pkg/fault"
+	"github.com/rkt-pods/rkt/pkg/poddir"
+	"github.com/rkt-pods/rkt/pkg/podspec"
 )
 
 // seedFrom fills the volumes that start with what this app's image has at
@@ -25,7 +27,13 @@ func (p *Pod) seedFrom(app string, r *root) error {
 			continue
 		}
 		v.seeded = true
-		if err := v.seed(r); err != nil {
+		var err error
+		if v.Kind == podspec.VolumeNamed {
+			err = v.seedNamed(poddir.NamedVolume(p.dir.Data(), v.Source), r)
+		} else {
+			err = v.seed(r)
+		}
+		if err != nil {
 			return fmt.Errorf("volume %s: fill it with the image's %s: %w", v.Name, v.SeedPath, err)
 		}
 	}

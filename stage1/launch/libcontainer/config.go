@@ -28,9 +28,6 @@ const mainLeaf = "main"
 
 const commandLabel = "rkt.command="
 
-// A process run by Exec gets the same, whatever the caller's is.
-const umask = 0o022
-
 // configure turns an app into the library's configuration. What can't be had
 // on this host is refused here by name: the library would start without it or
 // fail with an errno.
@@ -45,7 +42,8 @@ func configure(app launch.App) (*configs.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	mask := uint32(umask)
+	// A process run by Exec gets the same, whatever the caller's is.
+	mask := app.Umask
 	c := &configs.Config{
 		Rootfs:     app.RootFS,
 		Readonlyfs: app.ReadOnlyRootFS,
@@ -141,7 +139,7 @@ func deviceNodes(list []plan.Device) ([]*devices.Device, error) {
 		if t := devices.Type(d.Type); !t.CanMknod() || d.Major < 0 || d.Minor < 0 {
 			return nil, errs.Newf(errs.Usage, "device %s: type %q %d:%d is no device node", d.Path, d.Type, d.Major, d.Minor)
 		}
-		all = append(all, &devices.Device{Rule: deviceRule(d), Path: d.Path, FileMode: os.FileMode(d.Mode & 0o777)})
+		all = append(all, &devices.Device{Rule: deviceRule(d), Path: d.Path, FileMode: os.FileMode(d.Mode & 0o777), Uid: uint32(d.UID), Gid: uint32(d.GID)})
 	}
 	return all, nil
 }

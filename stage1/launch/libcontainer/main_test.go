@@ -283,10 +283,11 @@ func (p *pod) app(argv ...string) launch.App {
 	p.starts++
 	return launch.App{
 		App: plan.App{
-			Name: "web",
-			Argv: argv,
-			Env:  []string{"PATH=/bin", "FROM=app"},
-			Cwd:  "/",
+			Name:  "web",
+			Argv:  argv,
+			Env:   []string{"PATH=/bin", "FROM=app"},
+			Cwd:   "/",
+			Umask: plan.DefaultUmask,
 			Mounts: []plan.Mount{
 				{Type: "proc", Target: "/proc", Options: []string{"nosuid", "noexec", "nodev"}},
 				{Type: "tmpfs", Target: "/dev", Options: []string{"nosuid", "strictatime", "mode=755", "size=65536k"}},
