@@ -47,7 +47,7 @@ type Verifier struct {
 type candidate struct {
 	sigwire.Signature
 	index int
-	key   TrustedKey
+	keys  []TrustedKey // the files with its key: one may be trusted for several prefixes
 	hash  hash.Hash
 }
 
@@ -103,8 +103,10 @@ func (v *Verifier) inspect() error {
 			no.add(rankUnknown, v.policy.trustHint(errs.Newf(errs.Denied, "openpgp: signature made by unknown entity: no trusted key is %s", s.Issuer), v.aci.Name))
 		case hashes[s.Hash] == nil:
 			no.add(rankBroken, errs.Newf(errs.Denied, "signature by key %s: its hash %q is not supported", s.Of, s.Hash))
+		case keys[s.Key].Fingerprint != s.Of:
+			no.add(rankUnknown, misnamed(keys[s.Key], s.Of))
 		default:
-			c.key = keys[s.Key]
+			c.keys, _ = v.policy.choose(func(k TrustedKey) bool { return !k.PEM && k.Fingerprint == s.Of })
 			c.hash = v.hasher(c)
 			v.hashes = append(v.hashes, c)
 		}
@@ -113,7 +115,7 @@ func (v *Verifier) inspect() error {
 	// end of the image.
 	if v.aci.Name != "" {
 		v.hashes = slices.DeleteFunc(v.hashes, func(c candidate) bool {
-			err := v.policy.allows(c.key, v.aci.Name)
+			_, err := v.policy.pick(c.keys, v.aci.Name)
 			no.add(rankPrefix, err)
 			return err != nil
 		})
@@ -203,23 +205,46 @@ func (v *Verifier) check(name string) (image.Trust, error) {
 // openpgp checks one signature of which all but the arithmetic is known. A rank
 // of 0 is an error of the check itself.
 func (p Policy) openpgp(ctx context.Context, signature []byte, c candidate, sum []byte, name string) (image.Trust, int, error) {
-	if err := p.allows(c.key, name); err != nil {
+	key, err := p.pick(c.keys, name)
+	if err != nil {
 		return image.Trust{}, rankPrefix, err
 	}
-	q := sigwire.OpenPGP{Signature: signature, Index: c.index, Digest: sum, Key: c.key.data}
+	q := sigwire.OpenPGP{Signature: signature, Index: c.index, Digest: sum, Key: key.data}
 	answer, err := p.ask(ctx, sigwire.Request{OpenPGP: &q})
 	if err != nil {
 		return image.Trust{}, 0, err
 	}
 	if r := answer.Refused; r != nil {
-		err := refused("signature by key "+c.key.Fingerprint+user(c.Name)+" ("+c.key.Path+")", r)
+		err := refused("signature by key "+key.Fingerprint+user(c.Name)+" ("+key.Path+")", r)
 		if r.Reason == sigwire.Mismatch {
 			return image.Trust{}, rankOther, err
 		}
 		return image.Trust{}, rankKey, err
 	}
 	created := c.Created.UTC()
-	return image.Trust{Method: image.ByOpenPGP, Key: c.key.Fingerprint, Signer: c.Name, Prefix: c.key.Prefix, SignedAt: &created}, 0, nil
+	return image.Trust{Method: image.ByOpenPGP, Key: key.Fingerprint, Signer: c.Name, Prefix: key.Prefix, SignedAt: &created}, 0, nil
+}
+
+// pick returns the first of several files with one key that counts for the name.
+func (p Policy) pick(keys []TrustedKey, name string) (TrustedKey, error) {
+	var no error
+	for _, k := range keys {
+		err := p.allows(k, name)
+		if err == nil {
+			return k, nil
+		}
+		if no == nil {
+			no = err
+		}
+	}
+	return TrustedKey{}, no
+}
+
+// misnamed is the error for a file of trusted keys whose name says another key
+// than its content: rules and people go by the name.
+func misnamed(k TrustedKey, holds string) error {
+	return errs.WithHint(errs.Newf(errs.Denied, "trusted key %s: the file holds another key, %s", k.Path, holds),
+		"\"rkt trust\" writes keys under their fingerprints")
 }
 
 func user(name string) string {

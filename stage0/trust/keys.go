@@ -45,7 +45,8 @@ func hasPrefix(name, prefix string) bool {
 // name in the local place takes the system's key away.
 func readKeys(system, local string) ([]TrustedKey, error) {
 	var keys []TrustedKey
-	seen := map[string]bool{}
+	type place struct{ prefix, name string }
+	seen := map[place]bool{}
 	for _, dir := range []string{local, system} {
 		if dir == "" {
 			continue
@@ -57,14 +58,11 @@ func readKeys(system, local string) ([]TrustedKey, error) {
 				return nil, fmt.Errorf("trusted keys: %w", err)
 			}
 			for _, k := range found {
-				rel, err := filepath.Rel(base, k.Path)
-				if err != nil {
-					return nil, fmt.Errorf("trusted keys: %w", err)
-				}
-				if !seen[rel] && len(k.data) > 0 {
+				at := place{k.Prefix, filepath.Base(k.Path)}
+				if !seen[at] && len(k.data) > 0 {
 					keys = append(keys, k)
 				}
-				seen[rel] = true
+				seen[at] = true
 			}
 		}
 	}
@@ -73,13 +71,22 @@ func readKeys(system, local string) ([]TrustedKey, error) {
 
 func readKeyFolder(base, sub string) ([]TrustedKey, error) {
 	var keys []TrustedKey
-	err := filepath.WalkDir(filepath.Join(base, sub), func(path string, d fs.DirEntry, err error) error {
+	// A link is followed where it is the folder itself: below, only files may be
+	// links.
+	root, err := filepath.EvalSymlinks(filepath.Join(base, sub))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return nil // removed meanwhile, or never there
 		case err != nil:
 			return err
-		case d.IsDir() && sub == rootFolder && path != filepath.Join(base, sub):
+		case d.IsDir() && sub == rootFolder && path != root:
 			return fs.SkipDir
 		case d.IsDir(), !isKeyFile(d.Name()):
 			return nil
@@ -87,7 +94,7 @@ func readKeyFolder(base, sub string) ([]TrustedKey, error) {
 		k := TrustedKey{Path: path}
 		k.Fingerprint, k.PEM = strings.CutSuffix(d.Name(), pemSuffix)
 		if sub == prefixFolder {
-			if k.Prefix, err = filepath.Rel(filepath.Join(base, sub), filepath.Dir(path)); err != nil || k.Prefix == "." {
+			if k.Prefix, err = filepath.Rel(root, filepath.Dir(path)); err != nil || k.Prefix == "." {
 				return err // beside the folders of prefixes: of none
 			}
 		}

@@ -73,27 +73,27 @@ func (p Policy) claim(ctx context.Context, o OCI, c claim) (image.Trust, int, er
 	if c.message != nil {
 		manifests = manifests[:min(1, len(manifests))] // the message is the same for all
 	}
-	keys, data := p.choose(func(k TrustedKey) bool { return k.PEM && p.allows(k, o.Name) == nil })
-	others, otherData := p.choose(func(k TrustedKey) bool { return k.PEM && p.allows(k, o.Name) != nil })
+	keys, _ := p.choose(func(k TrustedKey) bool { return k.PEM && p.allows(k, o.Name) == nil })
+	others, _ := p.choose(func(k TrustedKey) bool { return k.PEM && p.allows(k, o.Name) != nil })
 	for _, m := range manifests {
-		by, err := p.plain(ctx, c, m, data)
+		key, found, err := p.plain(ctx, c, m, keys)
 		if err != nil {
 			return image.Trust{}, 0, err
 		}
-		if by < 0 {
-			if by, err = p.plain(ctx, c, m, otherData); err != nil {
+		if !found {
+			if key, found, err = p.plain(ctx, c, m, others); err != nil {
 				return image.Trust{}, 0, err
 			}
-			if by >= 0 {
-				return image.Trust{}, rankPrefix, p.allows(others[by], o.Name)
+			if found {
+				return image.Trust{}, rankPrefix, p.allows(key, o.Name)
 			}
 			continue
 		}
 		signed, err := c.binds(o, m)
 		if err != nil {
-			return image.Trust{}, rankOther, errs.Newf(errs.Denied, "signature by key %s: %w", keys[by].Fingerprint, err)
+			return image.Trust{}, rankOther, errs.Newf(errs.Denied, "signature by key %s: %w", key.Fingerprint, err)
 		}
-		return image.Trust{Method: image.ByCosign, Key: keys[by].Fingerprint, Prefix: keys[by].Prefix, Signed: signed}, 0, nil
+		return image.Trust{Method: image.ByCosign, Key: key.Fingerprint, Prefix: key.Prefix, Signed: signed}, 0, nil
 	}
 	return image.Trust{}, rankUnknown, p.noKey(keys, o.Name)
 }
@@ -110,25 +110,30 @@ func (p Policy) noKey(keys []TrustedKey, name string) error {
 	return p.trustHint(errs.Newf(errs.Denied, "signed by none of the keys that are trusted for %s: %s", name, strings.Join(tried, ", ")), name)
 }
 
-// plain asks which of the keys made the signature; -1 if none did.
-func (p Policy) plain(ctx context.Context, c claim, manifest []byte, keys [][]byte) (int, error) {
+// plain asks which of the keys made the signature, if any did.
+func (p Policy) plain(ctx context.Context, c claim, manifest []byte, keys []TrustedKey) (key TrustedKey, found bool, err error) {
 	if len(keys) == 0 {
-		return -1, nil
+		return key, false, nil
+	}
+	var ring [][]byte
+	for _, k := range keys {
+		ring = append(ring, k.data)
 	}
 	message := c.message
 	if message == nil {
 		message = manifest
 	}
-	answer, err := p.ask(ctx, sigwire.Request{Plain: &sigwire.Plain{Keyring: keys, Message: message, Signature: c.signature}})
-	switch {
-	case err != nil:
-		return -1, err
-	case answer.Refused != nil:
-		return -1, nil
-	case answer.By < 0 || answer.By >= len(keys):
-		return -1, errs.Newf(errs.Internal, "%s: answers with a key that it was not given", Program)
+	answer, err := p.ask(ctx, sigwire.Request{Plain: &sigwire.Plain{Keyring: ring, Message: message, Signature: c.signature}})
+	if err != nil || answer.Refused != nil {
+		return key, false, err
 	}
-	return answer.By, nil
+	if answer.By < 0 || answer.By >= len(keys) {
+		return key, false, errs.Newf(errs.Internal, "%s: answers with a key that it was not given", Program)
+	}
+	if key = keys[answer.By]; key.Fingerprint != answer.Of {
+		return key, false, misnamed(key, answer.Of)
+	}
+	return key, true, nil
 }
 
 // binds says whether the signature is of one of the image's manifests, and of

@@ -288,6 +288,106 @@ func TestMaskedKey(t *testing.T) {
 	}
 }
 
+// TestOneKeyForTwoPrefixes: whichever of its files fits counts.
+func TestOneKeyForTwoPrefixes(t *testing.T) {
+	k := newKeys(t)
+	key, plain := must(signer.NewPGP("alice", packet.Config{})), must(signer.NewPlain("ecdsa"))
+	manifest, sum := oneManifest("{}")
+	for _, prefix := range []string{"aaa.example", "example.com", "zzz.example"} {
+		k.pgp(prefix, key)
+		k.plain(prefix, plain)
+	}
+	for _, name := range []string{"aaa.example/x", "example.com/x", "zzz.example/x"} {
+		if got, err := check(t, k.policy(nil), ACI{Signature: must(key.Sign(file)), Name: name}, file, name); err != nil || !strings.HasPrefix(name, got.Prefix+"/") {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+		o := OCI{Name: name, Manifests: [][]byte{manifest}, Signatures: []Signature{simple(t, plain, name, sum)}}
+		if got, err := k.policy(nil).OCI(t.Context(), o); err != nil || !strings.HasPrefix(name, got.Prefix+"/") {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+}
+
+// TestMisnamedKeys: a rule goes by the fingerprint, and so must the file.
+func TestMisnamedKeys(t *testing.T) {
+	k := newKeys(t)
+	key, plain := must(signer.NewPGP("alice", packet.Config{})), must(signer.NewPlain("ecdsa"))
+	k.add("", strings.Repeat("ab", 20), must(key.Public()))
+	k.add("", strings.Repeat("ab", 32)+".pub", must(plain.Public()))
+	_, err := check(t, k.policy(nil), ACI{Signature: must(key.Sign(file))}, file, app)
+	refusedWith(t, err, errs.Denied, "holds another key", key.Fingerprint())
+	manifest, sum := oneManifest("{}")
+	_, err = k.policy(nil).OCI(t.Context(), OCI{Name: app, Manifests: [][]byte{manifest}, Signatures: []Signature{simple(t, plain, app, sum)}})
+	refusedWith(t, err, errs.Denied, "holds another key", must(plain.Fingerprint()))
+}
+
+// TestLinkedFolder: the folder of keys may be a link.
+func TestLinkedFolder(t *testing.T) {
+	k, other := newKeys(t), newKeys(t)
+	key := must(signer.NewPGP("alice", packet.Config{}))
+	other.pgp("example.com/team", key)
+	if err := os.Mkdir(filepath.Join(k.dir, "trustedkeys"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(other.dir, "trustedkeys/prefix.d"), filepath.Join(k.dir, "trustedkeys/prefix.d")); err != nil {
+		t.Fatal(err)
+	}
+	if got := k.policy(nil).Keys(); len(got) != 1 || got[0].Prefix != "example.com/team" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestAddAndRemove: what is added is trusted, and what is removed is not, also if
+// the vendor trusts it.
+func TestAddAndRemove(t *testing.T) {
+	system, local := newKeys(t), newKeys(t)
+	key, plain := must(signer.NewPGP("alice", packet.Config{})), must(signer.NewPlain("ecdsa"))
+	system.pgp("example.com", key)
+	load := func() Policy {
+		return must(Load(Options{System: system.dir, Local: local.dir, Program: must(os.Executable())}))
+	}
+	for prefix, data := range map[string][]byte{"": must(key.Public()), "host:5000/team": must(plain.Public())} {
+		for _, d := range must(load().Describe(t.Context(), data)) {
+			if path, err := Add(local.dir, prefix, d); err != nil || !strings.HasPrefix(path, local.dir) {
+				t.Errorf("%s, %v", path, err)
+			}
+		}
+	}
+	if got := load().Keys(); len(got) != 3 {
+		t.Fatalf("%+v", got)
+	}
+	root := ""
+	if gone, err := load().Remove(key.Fingerprint(), &root); err != nil || len(gone) != 1 {
+		t.Errorf("%+v, %v", gone, err)
+	}
+	if gone, err := load().Remove(key.Fingerprint(), nil); err != nil || len(gone) != 1 || gone[0].Prefix != "example.com" {
+		t.Errorf("%+v, %v", gone, err)
+	}
+	if got := load().Keys(); len(got) != 1 || got[0].Prefix != "host:5000/team" || !got[0].PEM {
+		t.Errorf("%+v", got)
+	}
+	if _, err := load().Remove(key.Fingerprint(), nil); !errs.Is(err, errs.NotFound) {
+		t.Errorf("%v", err)
+	}
+	for _, bad := range []string{"https://x", "../x", "a//b", "a b"} {
+		if _, err := Add(local.dir, bad, must(load().Describe(t.Context(), must(key.Public())))[0]); !errs.Is(err, errs.Usage) {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+	for _, bad := range [][]byte{nil, []byte("junk"), must(must(signer.NewPlain("p384")).Public()), must(must(signer.NewPlain("rsa-1024")).Public())} {
+		if _, err := load().Describe(t.Context(), bad); !errs.Is(err, errs.Denied) {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+	// As one again, the vendor's key is trusted.
+	for _, d := range must(load().Describe(t.Context(), must(key.Public()))) {
+		must(Add(local.dir, "example.com", d))
+	}
+	if !load().HasKeyFor("example.com/x") || load().HasKeyFor("host:5000/team/x") {
+		t.Error("keys for names")
+	}
+}
+
 func TestRules(t *testing.T) {
 	k := newKeys(t)
 	alice, bob := must(signer.NewPGP("alice", packet.Config{})), must(signer.NewPGP("bob", packet.Config{}))

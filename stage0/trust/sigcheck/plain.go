@@ -79,20 +79,24 @@ func describePEM(data []byte) sigwire.Answer {
 	if no != nil {
 		return sigwire.Answer{Refused: no}
 	}
-	// The fingerprint is of the key alone, whatever stands around it in the file.
-	sum := sha256.Sum256(der)
 	return sigwire.Answer{Keys: []sigwire.Key{{
-		Kind: sigwire.KindPEM, Fingerprint: hex.EncodeToString(sum[:]), Algorithm: plainAlgorithm(key),
+		Kind: sigwire.KindPEM, Fingerprint: plainFingerprint(der), Algorithm: plainAlgorithm(key),
 		Data: pem.EncodeToMemory(&pem.Block{Type: pemPublicKey, Bytes: der}),
 	}}}
+}
+
+// plainFingerprint is of the key alone, whatever stands around it in the file.
+func plainFingerprint(der []byte) string {
+	sum := sha256.Sum256(der)
+	return hex.EncodeToString(sum[:])
 }
 
 // verifyPlain finds the key that made the signature.
 func verifyPlain(q sigwire.Plain) sigwire.Answer {
 	for i, data := range q.Keyring {
-		key, _, no := readPEM(data)
+		key, der, no := readPEM(data)
 		if no == nil && signedBy(key, q.Message, q.Signature) {
-			return sigwire.Answer{By: i}
+			return sigwire.Answer{By: i, Of: plainFingerprint(der)}
 		}
 	}
 	return sigwire.Answer{Refused: refuse(sigwire.Mismatch, "")}

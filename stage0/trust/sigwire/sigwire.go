@@ -56,6 +56,7 @@ type Answer struct {
 	Keys       []Key       `json:"keys,omitempty"`
 	Signatures []Signature `json:"signatures,omitempty"`
 	By         int         `json:"by,omitempty"` // Plain: index of the key in the keyring
+	Of         string      `json:"of,omitempty"` // Plain: its fingerprint
 }
 
 // Reason says why something is refused.
