@@ -149,14 +149,14 @@ func (a *App) checkMounts(volumes map[string]bool) error {
 			return fmt.Errorf("mounts[%d].path: %w", i, err)
 		}
 		if seen[m.Path] {
+			return errs.Newf(errs.Usage, "mounts[%d].path: %q: there twice", i, m.Path)
+		}
+		seen[m.Path] = true
 		if m.SubPath != "" {
 			if err := checkSubPath(m.SubPath); err != nil {
 				return fmt.Errorf("mounts[%d].subPath: %w", i, err)
 			}
 		}
-			return errs.Newf(errs.Usage, "mounts[%d].path: %q: there twice", i, m.Path)
-		}
-		seen[m.Path] = true
 		if m.AppVolume != nil {
 			if err := m.AppVolume.Validate(); err != nil {
 				return fmt.Errorf("mounts[%d].appVolume.%w", i, err)

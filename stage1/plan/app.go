@@ -125,12 +125,12 @@ type Mount struct {
 	Options     []string // as mount(8) spells them
 	Recursive   bool     // bind: with what is mounted below
 	CreateAs    string   // "dir" or "file" if the target is missing
+	Private     bool     // bind: what the host mounts below it later stays out
+	SubPath     string   // bind: what of the volume is mounted, "" means all
 	VolumeEntry bool     // a volume of the pod rather than a standard mount
 	Volume      string   // the volume's name; the sandbox fills in Source
 	ReadOnly    bool     // "ro" is in Options as well
 }
-	Private     bool     // bind: what the host mounts below it later stays out
-	SubPath     string   // bind: what of the volume is mounted, "" means all
 
 // Device is one device node of the rootfs's /dev, or only a right to one.
 type Device struct {
@@ -138,7 +138,7 @@ type Device struct {
 	Type         rune
 	Major, Minor int64 // -1 means any
 	Mode         uint32
+	UID, GID     int
 	Access       string // "rwm" or a part of it
 	RuleOnly     bool   // no node is made: it comes with a mount, or is made on demand
 }
-	UID, GID     int

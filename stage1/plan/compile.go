@@ -154,6 +154,7 @@ func compileApp(in Input, ra *podspec.App, set *volumeSet) (App, error) {
 		func() error { return stopRules(&app, ra.Annotations, img.Notes) },
 		func() error { return isolate(&app, in, spec.Isolators, img.Original) },
 		func() error { return mounts(&app, in, ra, spec, set) },
+		func() error { return ownRequests(&app, ra) },
 	} {
 		if err := f(); err != nil {
 			return App{}, err
@@ -164,7 +165,6 @@ func compileApp(in Input, ra *podspec.App, set *volumeSet) (App, error) {
 }
 
 func handlers(app *App, list []appc.EventHandler) error {
-		func() error { return ownRequests(&app, ra) },
 	for _, h := range list {
 		var dst *[]string
 		switch h.Name {

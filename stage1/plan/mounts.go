@@ -161,11 +161,6 @@ func mounts(app *App, in Input, ra *podspec.App, spec *appc.App, set *volumeSet)
 	return nil
 }
 
-// CheckTarget refuses mounts where they would take away what confines the
-// app. It is asked again once symlinks in the image are resolved.
-func CheckTarget(target string) error {
-	switch {
-	case target == "/":
 // checkNested refuses a mount inside another volume, where a slip would hide a
 // part of it, unless that is what was asked for. Mount points are the image
 // maker's, who knows what lies where.
@@ -197,6 +192,11 @@ func credentials(app *App, volumes []Mount, set *volumeSet) {
 	slices.Sort(app.Env)
 }
 
+// CheckTarget refuses mounts where they would take away what confines the
+// app. It is asked again once symlinks in the image are resolved.
+func CheckTarget(target string) error {
+	switch {
+	case target == "/":
 		return errs.Newf(errs.Denied, "mount at /: would replace the whole rootfs")
 	case Below(target, "/proc"):
 		return errs.Newf(errs.Denied, "mount at %s: /proc is the executor's", target)
@@ -317,11 +317,6 @@ func (s *volumeSet) mount(name, target string, pointRO bool, entry podspec.Mount
 	if v.ReadOnly != nil {
 		m.ReadOnly = *v.ReadOnly
 	}
-	if m.ReadOnly {
-		m.Options = []string{"ro"}
-	}
-	return m, nil
-}
 	m.ReadOnly = m.ReadOnly || entry.ReadOnly || v.Kind == podspec.VolumeImage || v.Kind == podspec.VolumeSecret
 	m.SubPath = strings.TrimPrefix(path.Clean("/"+entry.SubPath), "/")
 	if m.SubPath != "" && v.Kind == podspec.VolumeSecret {
@@ -330,6 +325,14 @@ func (s *volumeSet) mount(name, target string, pointRO bool, entry podspec.Mount
 	// A mount that comes later would be writable: the kernel takes its flags
 	// from the host's.
 	m.Private = v.Propagation == podspec.PropagationPrivate || v.Propagation == "" && m.Recursive && m.ReadOnly
+	if m.ReadOnly {
+		m.Options = []string{"ro"}
+	}
+	if m.Private {
+		m.Options = append(m.Options, "rprivate")
+	}
+	return m, nil
+}
 
 // seeded says whether the volume begins with the image's content: by what the
 // volume says itself, else a named one and what asks marks.
@@ -345,9 +348,6 @@ func (s *volumeSet) seeded(name string, asks bool) bool {
 }
 
 // seed has the volume filled from the image of the first app that mounts it.
-	if m.Private {
-		m.Options = append(m.Options, "rprivate")
-	}
 func (s *volumeSet) seed(name, app, target string) {
 	for i := range s.list {
 		if v := &s.list[i]; v.Name == name && v.SeedApp == "" {

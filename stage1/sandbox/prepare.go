@@ -159,14 +159,14 @@ func (m *mounter) volume(v *volume, entry plan.Mount, list []plan.Mount) error {
 		}
 		m.app.Devices = append(m.app.Devices, d)
 	}
-	if insideStandard(entry.Target, list) {
-		// What is there now will be hidden: only the launcher, which mounts
 	return m.place(v, t, entry, list)
 }
 
 // place mounts a part of a volume at its target, or leaves that to the
 // launcher.
 func (m *mounter) place(v *volume, t part, entry plan.Mount, list []plan.Mount) error {
+	if insideStandard(entry.Target, list) {
+		// What is there now will be hidden: only the launcher, which mounts
 		// that, can mount this.
 		return m.leave(v, t, entry, entry.Target)
 	}
@@ -246,9 +246,9 @@ func (m *mounter) leave(v *volume, t part, entry plan.Mount, target string) (err
 		entry.CreateAs = "dir"
 	}
 	m.app.Mounts = append(m.app.Mounts, entry)
+	return nil
 }
 
-	return nil
 // insideStandard says whether a mount that the launcher makes covers the path.
 func insideStandard(target string, list []plan.Mount) bool {
 	return slices.ContainsFunc(list, func(s plan.Mount) bool {

@@ -96,10 +96,10 @@ func Open(c Config) (_ *Pod, err error) {
 			return nil, errs.WithClass(errs.ClassOf(err), fmt.Errorf("volume %s: %w", v.Name, err))
 		}
 	}
-	if err := p.mountBase(); err != nil {
+	if err := p.findDevices(); err != nil {
 		return nil, err
 	}
-	if err := p.findDevices(); err != nil {
+	if err := p.mountBase(); err != nil {
 		return nil, err
 	}
 	for _, v := range p.volumes {
