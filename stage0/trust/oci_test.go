@@ -122,10 +122,11 @@ func TestCosignRefusals(t *testing.T) {
 		t.Error(err)
 	}
 	o = OCI{Name: "r.example:5000/a", Manifests: [][]byte{manifest}}
-	got, err := k.policy(map[string]config.Trust{"r.example:5000": {Require: "digest"}}).OCI(t.Context(), o)
+	p = k.policy(map[string]config.Trust{"r.example:5000": {Require: "digest"}})
+	_, err = p.OCI(t.Context(), o)
 	refusedWith(t, err, errs.Denied, "pin a digest")
 	o.Pinned = true
-	got, err = k.policy(map[string]config.Trust{"r.example:5000": {Require: "digest"}}).OCI(t.Context(), o)
+	got, err := p.OCI(t.Context(), o)
 	if err != nil || got.Method != image.ByDigest {
 		t.Errorf("%+v, %v", got, err)
 	}

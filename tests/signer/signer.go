@@ -147,7 +147,7 @@ func (k *Plain) SimpleSigning(reference, digest string) (payload []byte, annotat
 	return payload, base64.StdEncoding.EncodeToString(sig), err
 }
 
-// The type of a bundle, as artifact and as blob.
+// Bundle is the type of a bundle, as artifact and as blob.
 const Bundle = "application/vnd.dev.sigstore.bundle.v0.3+json"
 
 // MessageBundle makes a bundle with a signature of the manifest itself.

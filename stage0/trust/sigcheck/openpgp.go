@@ -20,11 +20,6 @@ import (
 	"github.com/rkt-pods/rkt/stage0/trust/sigwire"
 )
 
-// config is for what the library would else look at the clock for.
-func config(now time.Time) *packet.Config {
-	return &packet.Config{Time: func() time.Time { return now }}
-}
-
 // weakHashes are the hash functions that signatures of files may not be made
 // with, by the numbers that the library names where it knows no more of them.
 var weakHashes = map[string]string{"hash function 1": "MD5", "hash function 2": "SHA-1", "hash function 3": "RIPEMD-160"}
@@ -306,13 +301,11 @@ func expires(e *openpgp.Entity) *time.Time {
 const minRSA = 2047
 
 func checkAlgorithm(pk *packet.PublicKey) *sigwire.Refusal {
-	switch pk.PubKeyAlgo {
-	case packet.PubKeyAlgoDSA, packet.PubKeyAlgoElGamal:
-		return refuse(sigwire.WeakKey, "%s", algorithm(pk))
-	case packet.PubKeyAlgoRSA, packet.PubKeyAlgoRSASignOnly, packet.PubKeyAlgoRSAEncryptOnly:
-		if bits, err := pk.BitLength(); err != nil || bits < minRSA {
-			return refuse(sigwire.WeakKey, "%s", algorithm(pk))
-		}
+	name := algorithm(pk)
+	bits, err := pk.BitLength()
+	weak := strings.HasPrefix(name, "RSA") && (err != nil || bits < minRSA)
+	if weak || pk.PubKeyAlgo == packet.PubKeyAlgoDSA || pk.PubKeyAlgo == packet.PubKeyAlgoElGamal {
+		return refuse(sigwire.WeakKey, "%s", name)
 	}
 	return nil
 }
