@@ -61,7 +61,7 @@ func newConn(f *os.File) *Conn {
 }
 
 // Close ends the conversation; a Receive that waits returns.
-func (c *Conn) Close() error { return c.f.Close() }
+func (c *Conn) Close() { c.f.Close() }
 
 // Send sends a message with descriptors, which stay the caller's.
 func (c *Conn) Send(m *Message, files ...*os.File) error {

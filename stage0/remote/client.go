@@ -77,19 +77,23 @@ func start(ctx context.Context, mode fetchwire.Mode, opts Options) (*Client, err
 	go c.receive()
 	if err := conn.Send(&fetchwire.Message{Setup: &opts.Setup}); err != nil {
 		err = c.blame(err)
-		c.Close()
+		c.end()
 		return nil, err
 	}
 	return c, nil
 }
 
-// Close ends rkt-fetch and every request with it.
+// Close ends rkt-fetch and every request with it. It does not fail.
 func (c *Client) Close() error {
+	c.end()
+	return nil
+}
+
+func (c *Client) end() {
 	c.stop()
 	c.conn.Close()
 	c.proc.Kill()
 	<-c.over
-	return nil
 }
 
 // Sandbox says how rkt-fetch is confined.

@@ -27,16 +27,15 @@ func NewDecompressor(program string, limits fetchwire.Limits) *Decompressor {
 	return &Decompressor{program: program, limits: limits}
 }
 
-// Close ends the program and the streams with it.
+// Close ends the program and the streams with it. It does not fail.
 func (d *Decompressor) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.client == nil {
-		return nil
+	if d.client != nil {
+		d.client.end()
+		d.client = nil
 	}
-	err := d.client.Close()
-	d.client = nil
-	return err
+	return nil
 }
 
 // Open returns the content of in, whatever it is packed with: its first bytes
@@ -68,7 +67,7 @@ func (d *Decompressor) running(ctx context.Context) (*Client, error) {
 		return d.client, nil
 	}
 	if d.client != nil {
-		d.client.Close()
+		d.client.end()
 		d.client = nil
 	}
 	c, err := start(context.WithoutCancel(ctx), fetchwire.Unpack, Options{

@@ -103,7 +103,7 @@ func (c *Client) small(ctx context.Context, r *fetchwire.Request, most int64) (f
 	if err != nil {
 		return fetchwire.Head{}, nil, err
 	}
-	defer s.Close()
+	defer s.end()
 	var data bytes.Buffer
 	n, err := io.Copy(&data, io.LimitReader(s, most+1))
 	if err != nil {

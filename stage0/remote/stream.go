@@ -26,7 +26,7 @@ type stream struct {
 	pipe *os.File
 	head fetchwire.Head
 
-	close  func() error // once
+	close  func() // once
 	detach func() bool
 }
 
@@ -47,7 +47,7 @@ func (c *Client) openInto(ctx context.Context, r *fetchwire.Request, progress fu
 	s := &stream{c: c, ctx: ctx, pipe: from, call: &call{
 		head: make(chan fetchwire.Head, 1), ended: make(chan struct{}), progress: progress,
 	}}
-	s.close = sync.OnceValue(s.release)
+	s.close = sync.OnceFunc(s.release)
 	id, err := c.register(s.call)
 	s.id = id
 	if err == nil {
@@ -61,12 +61,12 @@ func (c *Client) openInto(ctx context.Context, r *fetchwire.Request, progress fu
 		from.Close()
 		return nil, err
 	}
-	s.detach = context.AfterFunc(ctx, func() { s.close() })
+	s.detach = context.AfterFunc(ctx, s.close)
 	select {
 	case s.head = <-s.call.head:
 		return s, nil
 	case <-ctx.Done():
-		s.Close()
+		s.end()
 		return nil, ctx.Err()
 	case <-s.call.ended:
 	}
@@ -75,7 +75,7 @@ func (c *Client) openInto(ctx context.Context, r *fetchwire.Request, progress fu
 		return s, nil
 	default:
 	}
-	s.Close()
+	s.end()
 	if s.call.err != nil {
 		return nil, s.call.err
 	}
@@ -127,20 +127,23 @@ func (s *stream) Read(p []byte) (int, error) {
 	return n, io.EOF
 }
 
-// Close gives the stream up.
+// Close gives the stream up. It does not fail.
 func (s *stream) Close() error {
-	if s.detach != nil {
-		s.detach()
-	}
-	return s.close()
+	s.end()
+	return nil
 }
 
-func (s *stream) release() error {
+func (s *stream) end() {
+	s.detach()
+	s.close()
+}
+
+func (s *stream) release() {
 	if s.c.forget(s.id) {
 		// If this does not arrive, the program is gone.
 		_ = s.c.conn.Send(&fetchwire.Message{ID: s.id, Cancel: &fetchwire.Cancel{}})
 	}
-	return s.pipe.Close()
+	s.pipe.Close()
 }
 
 // pipe makes a pipe for content.

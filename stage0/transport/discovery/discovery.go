@@ -140,16 +140,15 @@ func parse(page []byte) ([]tag, error) {
 	z := html.NewTokenizer(bytes.NewReader(page))
 	z.SetMaxBuf(maxToken)
 	for len(tags) < maxTags {
-		switch z.Next() {
-		case html.ErrorToken:
-			if !errors.Is(z.Err(), io.EOF) {
-				return nil, errs.Newf(errs.Corrupt, "page: %w", z.Err())
-			}
-			return tags, nil
-		case html.StartTagToken, html.SelfClosingTagToken:
-			if t, ok := meta(z.Token()); ok {
-				tags = append(tags, t)
-			}
+		kind := z.Next()
+		if kind == html.ErrorToken && errors.Is(z.Err(), io.EOF) {
+			break
+		}
+		if kind == html.ErrorToken {
+			return nil, errs.Newf(errs.Corrupt, "page: %w", z.Err())
+		}
+		if t, ok := meta(z.Token()); ok && kind != html.EndTagToken {
+			tags = append(tags, t)
 		}
 	}
 	return tags, nil

@@ -123,6 +123,7 @@ func (c *Client) Blob(ctx context.Context, r fetchwire.BlobRequest) (fetchwire.H
 	}
 	all := c.endpoints(r.Repository)
 	current := 0
+	//nolint:bodyclose // the download closes it
 	open := func(ctx context.Context, header http.Header) (resp *http.Response, err error) {
 		err = each(ctx, all, current, func(n int, e endpoint) error {
 			current = n
@@ -135,6 +136,7 @@ func (c *Client) Blob(ctx context.Context, r fetchwire.BlobRequest) (fetchwire.H
 		})
 		return resp, err
 	}
+	//nolint:bodyclose // the download closes it
 	d, resp, err := c.web.Download(ctx, web.Want{What: what, Size: r.Descriptor.Size, Digest: want, Open: open})
 	if err != nil {
 		return fetchwire.Head{}, nil, err

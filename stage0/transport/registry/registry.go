@@ -84,7 +84,7 @@ func each(ctx context.Context, all []endpoint, first int, try func(int, endpoint
 	for i := range all {
 		n := (first + i) % len(all)
 		e := all[n]
-		if e.otherwise && (last == nil || !web.SpeaksNoTLS(last)) {
+		if e.otherwise && i > 0 && (last == nil || !web.SpeaksNoTLS(last)) {
 			continue
 		}
 		err := try(n, e)

@@ -1,7 +1,6 @@
 package web
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -17,6 +16,9 @@ import (
 
 	"github.com/rkt-pods/rkt/pkg/errs"
 )
+
+// plainHint says who may allow plain http.
+const plainHint = "\"plainHTTP\" in registries.d allows it for a registry, --insecure-options=http for one command"
 
 // errPlain is what a server does that answers a TLS handshake in plain text.
 var errPlain = errors.New("speaks plain http, not https")
@@ -38,95 +40,85 @@ func Explain(err error, what string) error {
 			host = parsed.Host
 		}
 	}
-	class, cause, hint := explain(err, host)
-	err = errs.WithClass(class, fmt.Errorf("%s: %w", what, cause))
-	if hint != "" {
-		err = errs.WithHint(err, "%s", hint)
-	}
-	return err
+	return fmt.Errorf("%s: %w", what, explain(err, host))
 }
 
-func explain(err error, host string) (errs.Class, error, string) {
-	if class, cause, hint := explainTLS(err, host); class != "" {
-		return class, cause, hint
+func explain(err error, host string) error {
+	if cause := explainTLS(err, host); cause != nil {
+		return cause
 	}
-	text := err.Error()
 	const proxyHint = "the proxy's settings come from the environment: HTTPS_PROXY, HTTP_PROXY, NO_PROXY"
-	var netErr net.Error
+	text := err.Error()
+	var timeout net.Error
 	var op *net.OpError
-	dns, isDNS := errors.AsType[*net.DNSError](err)
+	var dns *net.DNSError
 	switch {
 	case errs.ClassOf(err) != errs.Internal:
-		return errs.ClassOf(err), err, ""
-	case errors.Is(err, context.Canceled):
-		return errs.Unavailable, err, ""
+		return err
 	case errors.As(err, &op) && op.Op == "proxyconnect":
-		return errs.Unavailable, fmt.Errorf("connect to the proxy for %s: %w", host, innermost(err)), proxyHint
-	case isDNS && dns.IsNotFound:
-		return errs.Unavailable, fmt.Errorf("%s: no such host", dns.Name), "see /etc/resolv.conf, /etc/hosts and the proxy's settings in the environment"
-	case isDNS:
-		return errs.Unavailable, fmt.Errorf("look up %s: %s", dns.Name, dns.Err), "see /etc/resolv.conf"
+		return errs.WithHint(errs.Newf(errs.Unavailable, "connect to the proxy for %s: %w", host, innermost(err)), proxyHint)
+	case errors.As(err, &dns) && dns.IsNotFound:
+		return errs.WithHint(errs.Newf(errs.Unavailable, "%s: no such host", dns.Name), "see /etc/resolv.conf and /etc/hosts; "+proxyHint)
+	case errors.As(err, &dns):
+		return errs.WithHint(errs.Newf(errs.Unavailable, "look up %s: %s", dns.Name, dns.Err), "see /etc/resolv.conf")
 	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETUNREACH):
-		return errs.Unavailable, fmt.Errorf("connect to %s: %w", host, innermost(err)), ""
-	case errors.As(err, &netErr) && netErr.Timeout():
-		return errs.Unavailable, fmt.Errorf("no answer from %s in time", host), ""
+		return errs.Newf(errs.Unavailable, "connect to %s: %w", host, innermost(err))
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return errs.Newf(errs.Unavailable, "no answer from %s in time", host)
 	case strings.Contains(text, "response headers exceeded"):
-		return errs.Corrupt, fmt.Errorf("%s sends a header of more than %d bytes", host, maxHeader), ""
+		return errs.Newf(errs.Corrupt, "%s sends a header of more than %d bytes", host, maxHeader)
 	case isCut(err):
-		return errs.Unavailable, fmt.Errorf("%s cut the connection", host), ""
+		return errs.Newf(errs.Unavailable, "%s cut the connection", host)
 	case strings.Contains(text, "malformed"):
-		return errs.Corrupt, fmt.Errorf("%s does not speak HTTP: %w", host, err), ""
+		return errs.Newf(errs.Corrupt, "%s does not speak HTTP: %w", host, err)
 	case strings.HasPrefix(text, "Proxy "): // the status of an answer to CONNECT
-		return errs.Unavailable, fmt.Errorf("the proxy for %s: %w", host, err), proxyHint
+		return errs.WithHint(errs.Newf(errs.Unavailable, "the proxy for %s: %w", host, err), proxyHint)
 	default:
-		return errs.Unavailable, err, ""
+		return errs.WithClass(errs.Unavailable, err)
 	}
 }
 
-// explainTLS names what is wrong with a certificate or a handshake. An empty
-// class says that it is something else.
-func explainTLS(err error, host string) (errs.Class, error, string) {
-	const insecure = "--insecure-options=tls does without the check"
-	if errors.Is(err, http.ErrSchemeMismatch) {
-		return errs.Denied, fmt.Errorf("%s %w", host, errPlain),
-			"\"plainHTTP\" in registries.d allows it for a registry, --insecure-options=http for one command"
-	}
+// explainTLS names what is wrong with a certificate or a handshake. nil says
+// that it is something else.
+func explainTLS(err error, host string) error {
+	const insecure = "; --insecure-options=tls does without the check"
 	var authority x509.UnknownAuthorityError
 	var name x509.HostnameError
 	var invalid x509.CertificateInvalidError
 	var op *net.OpError
 	var record tls.RecordHeaderError
 	switch {
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return errs.WithHint(errs.Newf(errs.Denied, "%s %w", host, errPlain), plainHint)
 	case errors.As(err, &authority):
 		issuer := ""
 		if authority.Cert != nil {
 			issuer = fmt.Sprintf(" (issuer %q)", authority.Cert.Issuer.String())
 		}
-		return errs.Denied, fmt.Errorf("certificate of %s: signed by an authority that is not known here%s", host, issuer),
-			"put the authority's certificate into /etc/containers/certs.d/" + host + "/ca.crt, or name it in SSL_CERT_FILE; " + insecure
+		err = errs.Newf(errs.Denied, "certificate of %s: signed by an authority that is not known here%s", host, issuer)
+		return errs.WithHint(err, "put the authority's certificate into /etc/containers/certs.d/%s/ca.crt, or name it in SSL_CERT_FILE%s", host, insecure)
 	case errors.As(err, &name):
-		return errs.Denied, fmt.Errorf("certificate of %s: it is for %s", host, names(name.Certificate)),
-			"use a name that it is for; " + insecure
+		return errs.WithHint(errs.Newf(errs.Denied, "certificate of %s: it is for %s", host, names(name.Certificate)), "use a name that it is for"+insecure)
 	case errors.As(err, &invalid):
 		cause, hint := explainInvalid(invalid)
-		return errs.Denied, fmt.Errorf("certificate of %s: %w", host, cause), hint + insecure
+		return errs.WithHint(errs.Newf(errs.Denied, "certificate of %s: %s", host, cause), "%s%s", hint, insecure)
 	case errors.As(err, &op) && op.Op == "remote error": // an alert of TLS
-		return errs.Denied, fmt.Errorf("TLS handshake with %s: it says %w", host, op.Err),
-			"if it wants a client certificate, put NAME.cert and NAME.key into /etc/containers/certs.d/" + host
+		return errs.WithHint(errs.Newf(errs.Denied, "TLS handshake with %s: it says %w", host, op.Err),
+			"if it wants a client certificate, put NAME.cert and NAME.key into /etc/containers/certs.d/%s", host)
 	case errors.As(err, &record):
-		return errs.Corrupt, fmt.Errorf("%s does not speak TLS", host), ""
+		return errs.Newf(errs.Corrupt, "%s does not speak TLS", host)
 	}
-	return "", nil, ""
+	return nil
 }
 
-func explainInvalid(e x509.CertificateInvalidError) (cause error, hint string) {
+func explainInvalid(e x509.CertificateInvalidError) (cause, hint string) {
 	switch {
 	case e.Reason == x509.Expired && e.Cert != nil && time.Now().Before(e.Cert.NotBefore):
-		return fmt.Errorf("it is not valid before %s", e.Cert.NotBefore.UTC().Format(time.RFC3339)), "is this host's clock right? "
+		return "it is not valid before " + e.Cert.NotBefore.UTC().Format(time.RFC3339), "is this host's clock right?"
 	case e.Reason == x509.Expired && e.Cert != nil:
-		return fmt.Errorf("it expired on %s", e.Cert.NotAfter.UTC().Format(time.RFC3339)), "its owner has to renew it, unless this host's clock is wrong; "
+		return "it expired on " + e.Cert.NotAfter.UTC().Format(time.RFC3339), "its owner has to renew it, unless this host's clock is wrong"
 	default:
-		return errors.New(strings.TrimPrefix(e.Error(), "x509: ")), ""
+		return strings.TrimPrefix(e.Error(), "x509: "), "its owner has to replace it"
 	}
 }
 

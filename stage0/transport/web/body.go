@@ -44,9 +44,9 @@ func (b *body) Read(p []byte) (int, error) {
 }
 
 // Close gives the rest up.
-func (b *body) Close() error {
+func (b *body) Close() {
 	b.giveUp(context.Canceled)
-	return b.r.Close()
+	b.r.Close()
 }
 
 // ReadAll reads a small body to its end.

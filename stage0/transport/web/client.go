@@ -157,8 +157,7 @@ func (c *Client) mayAsk(u *url.URL) error {
 	case u.Scheme == "https", u.Scheme == "http" && (c.setup.InsecureHTTP || c.policy[strings.ToLower(u.Host)].plainHTTP):
 		return nil
 	case u.Scheme == "http":
-		return errs.WithHint(errs.Newf(errs.Denied, "plain http is not allowed for %s", u.Host),
-			"\"plainHTTP\" in registries.d allows it for a registry, --insecure-options=http for one command")
+		return errs.WithHint(errs.Newf(errs.Denied, "plain http is not allowed for %s", u.Host), plainHint)
 	default:
 		return errs.Newf(errs.Denied, "%s: neither https nor http", Where(u))
 	}

@@ -74,6 +74,7 @@ func (c *Client) Get(ctx context.Context, r fetchwire.HTTPRequest, ask Ask) (fet
 	if most <= 0 {
 		most = c.limits.MaxManifest
 	}
+	//nolint:bodyclose // the download closes it
 	d, resp, err := c.Download(ctx, Want{What: what, Size: -1, Most: most, Open: open})
 	if err != nil {
 		return fetchwire.Head{}, nil, err
