@@ -3,18 +3,25 @@ package tests
 import (
 	"bytes"
 	"cmp"
+	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	"io"
+	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/ProtonMail/go-crypto/openpgp/packet"
+	"golang.org/x/sys/unix"
 
 	"github.com/rkt-pods/rkt/tests/images"
 	"github.com/rkt-pods/rkt/tests/registry"
@@ -42,8 +49,14 @@ func must[T any](v T, err error) T {
 
 func newPublisher(t *testing.T) *publisher {
 	t.Helper()
+	return publishAt(t, must(net.Listen("tcp", "127.0.0.1:0")))
+}
+
+func publishAt(t *testing.T, l net.Listener) *publisher {
+	t.Helper()
 	p := &publisher{host: newHost(t), config: t.TempDir(), system: t.TempDir(), files: map[string][]byte{}}
-	p.Server = httptest.NewTLSServer(http.HandlerFunc(p.serve))
+	p.Server = &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(p.serve), ErrorLog: log.New(io.Discard, "", 0)}}
+	p.StartTLS()
 	t.Cleanup(p.Server.Close)
 	ca := filepath.Join(t.TempDir(), "ca.pem")
 	p.writeFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Certificate().Raw}))
@@ -85,10 +98,15 @@ func (p *publisher) serve(w http.ResponseWriter, r *http.Request) {
 // name is what images of this publisher may be called: its host and port.
 func (p *publisher) name() string { return strings.TrimPrefix(p.URL, "https://") }
 
-func (p *publisher) run(args ...string) result {
-	p.t.Helper()
+func (p *publisher) rktCommand(args ...string) *exec.Cmd {
 	cmd := p.command(append([]string{"--local-config=" + p.config, "--system-config=" + p.system}, args...)...)
 	cmd.Env = append(cmd.Env, p.env...)
+	return cmd
+}
+
+func (p *publisher) run(args ...string) result {
+	p.t.Helper()
+	cmd := p.rktCommand(args...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	return p.finish(cmd, args, cmd.Run(), &stdout, &stderr)
@@ -254,6 +272,120 @@ func TestKeyDiscovery(t *testing.T) {
 	}
 }
 
+// TestFingerprintReview: on a terminal the user is asked until there is an answer.
+func TestFingerprintReview(t *testing.T) {
+	p := newPublisher(t)
+	alice := must(signer.NewPGP("alice", packet.Config{}))
+	file := p.key("alice.asc", must(alice.Public()))
+	added := filepath.Join(p.config, "trustedkeys/prefix.d/example.com", alice.Fingerprint())
+	for _, c := range []struct {
+		typed string
+		code  int
+		added bool
+	}{{"no\n", 0, false}, {"\x04", 254, false}, {"maybe\nyes\n", 0, true}} {
+		user, tty := openPTY(t)
+		cmd := p.rktCommand("trust", "--prefix=example.com", file)
+		var shown bytes.Buffer
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, &shown, &shown
+		if _, err := user.WriteString(c.typed); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Run() // the code is looked at
+		_, err := os.Stat(added)
+		if cmd.ProcessState.ExitCode() != c.code || (err == nil) != c.added || !strings.Contains(shown.String(), "Are you sure you want to trust this key (yes/no)?") {
+			t.Errorf("%q: %d, %v\n%s", c.typed, cmd.ProcessState.ExitCode(), err, shown.String())
+		}
+		if strings.Contains(c.typed, "maybe") != strings.Contains(shown.String(), `Please enter "yes" or "no"`) {
+			t.Errorf("%q: %s", c.typed, shown.String())
+		}
+	}
+}
+
+// ownNetwork puts the test into a network of its own, where every port is free.
+// The thread ends with the test.
+func ownNetwork(t *testing.T) {
+	t.Helper()
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatal(err)
+	}
+	fd := must(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0))
+	defer unix.Close(fd)
+	lo := must(unix.NewIfreq("lo"))
+	lo.SetUint16(unix.IFF_UP)
+	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestKeysFromHTTPS fetches an image by its name alone: the pages of the name say
+// where image and keys are.
+func TestKeysFromHTTPS(t *testing.T) {
+	ownNetwork(t)
+	p := publishAt(t, must(net.Listen("tcp", "127.0.0.1:443")))
+	const name = "127.0.0.1/team/app"
+	alice := must(signer.NewPGP("alice", packet.Config{}))
+	aci := must(images.ACI(images.Manifest(name, "1", []string{"/x"}), []images.Entry{images.File("x", 0o755, "x")}))
+	p.publish("/team/app", []byte(`<meta name="ac-discovery" content="127.0.0.1/team https://127.0.0.1/files/{name}-{version}.{ext}">
+		<meta name="ac-discovery-pubkeys" content="127.0.0.1/team https://127.0.0.1/keys.asc">`))
+	p.publish("/files/"+name+"-1.aci", aci)
+	p.publish("/files/"+name+"-1.aci.asc", must(alice.Sign(aci)))
+	p.publish("/keys.asc", must(alice.Public()))
+	p.refused([]string{name + ":1"}, "unknown entity", alice.Fingerprint())
+	id := p.ok("fetch", "--full", "--trust-keys-from-https", name+":1")
+	if _, err := os.Stat(filepath.Join(p.config, "trustedkeys/prefix.d", name, alice.Fingerprint())); err != nil {
+		t.Error(err)
+	}
+	p.ok("image", "verify", "--trust", id)
+}
+
+// TestRefusedCredentials: a registry that does not let somebody in is no riddle.
+func TestRefusedCredentials(t *testing.T) {
+	p := newPublisher(t)
+	dir := t.TempDir()
+	r := registry.New(dir)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if user, password, _ := req.BasicAuth(); user != "alice" || password != "right" {
+			w.Header().Set("WWW-Authenticate", `Basic realm="test"`)
+			http.Error(w, "{}", http.StatusUnauthorized)
+			return
+		}
+		r.ServeHTTP(w, req)
+	}))
+	t.Cleanup(server.Close)
+	at := strings.TrimPrefix(server.URL, "http://")
+	p.writeFile(filepath.Join(p.config, "registries.d/a.json"), fmt.Appendf(nil, `{"rktKind":"registry","rktVersion":"v1","registries":[%q],"plainHTTP":true}`, at))
+	layer := must(images.Tar([]images.Entry{images.File("x", 0o755, "x")}))
+	f := must(images.OCI(images.Image{Name: "1", Layers: [][]byte{layer}, Config: map[string]any{"Cmd": []string{"/x"}}}))
+	if err := f.WriteDir(filepath.Join(dir, "team/app")); err != nil {
+		t.Fatal(err)
+	}
+	ref := "docker://" + at + "/team/app:1"
+	auths := filepath.Join(t.TempDir(), "auth.json")
+	login := func(key, password string) {
+		secret := base64.StdEncoding.EncodeToString([]byte("alice:" + password))
+		p.writeFile(auths, fmt.Appendf(nil, `{"auths":{%q:{"auth":%q}}}`, key, secret))
+	}
+	fetch := []string{"--insecure-options=image", ref}
+	p.refused(fetch, "no credentials were found", "rkt auth explain")
+	p.env = append(p.env, "REGISTRY_AUTH_FILE="+auths)
+	login(at, "wrong")
+	p.refused(fetch, "refuses the credentials from $REGISTRY_AUTH_FILE "+auths, at)
+	login(at+"/team", "right")
+	var explained struct {
+		Used    bool
+		Sources []struct{ Source, State, Key, User string }
+	}
+	out := p.ok("auth", "explain", "--format=json", ref)
+	if err := json.Unmarshal([]byte(out), &explained); err != nil || !explained.Used || explained.Sources[1].State != "used" || explained.Sources[1].User != "alice" || explained.Sources[1].Key != at+"/team" {
+		t.Errorf("%s, %v", out, err)
+	}
+	if text := p.ok("auth", "explain", ref); strings.Contains(out+text, "right") || !strings.Contains(text, "used: user and password of") {
+		t.Errorf("%s\n%s", out, text)
+	}
+	p.ok("fetch", fetch[0], fetch[1])
+}
+
 // artifact adds a manifest with one blob to a layout: under a tag, or as the
 // referrer of a digest.
 func artifact(t *testing.T, f images.Files, tag, subject, mediaType string, blob []byte, annotations map[string]string) {
@@ -365,6 +497,12 @@ func TestSignedOCI(t *testing.T) {
 			t.Errorf("%s: %s", what, res)
 		}
 		p.trust(at+"/team", "good.pub", must(good.Public()))
+		// Exported, it brings its signature along.
+		file := filepath.Join(t.TempDir(), "out.tar")
+		p.ok("image", "export", id, file)
+		p.ok("image", "rm", id)
+		p.ok("fetch", file)
+		p.ok("image", "verify", "--trust", id)
 		p.ok("image", "rm", id)
 	}
 	// A policy that is content with a digest.
