@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/rkt-pods/rkt/pkg/appc"
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/stage0/podplan"
 )
@@ -23,6 +24,7 @@ type appArg struct {
 //	[pod flags] IMAGE [app flags] [-- args… ---] IMAGE [app flags] [-- args…]
 type appArgs struct {
 	list   []appArg
+	bounds []appc.Isolator // of the whole pod
 	mounts []podplan.Mount // before any image: for all apps
 }
 

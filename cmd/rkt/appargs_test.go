@@ -134,7 +134,7 @@ func TestRefused(t *testing.T) {
 	for _, line := range []string{
 		"--net=default a", "--net a", "--net=x:IP=1.2.3.4 a", "--port=http:80 a", "--private-users a", "--no-overlay a", "--mds-register a",
 		"--stage1-url=x a", "--stage1-name=x a", "--stage1-hash=x a", "--stage1-from-dir=x a", "--ipc=parent a",
-		"a --memory=1G", "a --cpu=1", "a --cpu-shares=10", "a --stdin=stream", "a --stdout=null", "a --stderr=tty",
+		"a --stdin=stream", "a --stdout=null", "a --stderr=tty",
 	} {
 		_, _, r, err := parseApps(strings.Fields(line), false)
 		if err != nil {

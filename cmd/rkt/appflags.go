@@ -47,7 +47,7 @@ func (a *appArgs) appFlags(fs *pflag.FlagSet, r *refusals) {
 	a.mapFlag(fs, "user-label", "label for users' own purposes", func(p *appArg) *map[string]string { return &p.plan.UserLabels })
 	value(fs, "mount", "volume=NAME,target=PATH", "mount a volume; before any image: in every app", a.setMount)
 	a.signature(fs)
-	a.isolatorFlags(fs, r)
+	a.isolatorFlags(fs)
 	a.streamFlags(fs, r)
 }
 
@@ -110,7 +110,7 @@ func (a *appArgs) setMount(v string) error {
 
 // isolatorFlags are written into the manifest as isolators, where stage1 can
 // enforce them. An explicit wish that can't be enforced is refused.
-func (a *appArgs) isolatorFlags(fs *pflag.FlagSet, r *refusals) {
+func (a *appArgs) isolatorFlags(fs *pflag.FlagSet) {
 	caps := func(name, isolator string) *pflag.Flag {
 		return a.value(fs, name, "CAP,…", "capabilities to "+name[strings.LastIndexByte(name, '-')+1:], func(p *appArg, v string) error {
 			set := list(v)
@@ -128,23 +128,9 @@ func (a *appArgs) isolatorFlags(fs *pflag.FlagSet, r *refusals) {
 	caps("cap-retain", appc.IsoCapsRetain).Hidden = true
 	caps("cap-remove", appc.IsoCapsRemove).Hidden = true
 	a.value(fs, "seccomp", "mode=retain|remove[,errno=E],CALL,…", "system call filter instead of the image's", setSeccomp)
-	a.value(fs, "oom-score-adj", "N", "how readily the kernel kills the app when memory runs out, -1000 to 1000", func(p *appArg, v string) error {
-		n, err := strconv.Atoi(v)
-		if err != nil {
-			return errs.Newf(errs.Usage, "%q: not a number", v)
-		}
-		return p.isolate(appc.IsoOOMScoreAdj, n)
-	})
-	for _, later := range []struct{ name, typ, usage string }{
-		{"memory", "QUANTITY", "memory limit, such as 512Mi"},
-		{"cpu", "QUANTITY", "CPU limit, such as 500m"},
-		{"cpu-shares", "N", "relative CPU weight"},
-	} {
-		a.value(fs, later.name, later.typ, later.usage+" (not supported yet)", func(_ *appArg, v string) error {
-			r.add("--" + later.name + "=" + v)
-			return nil
-		})
-	}
+	a.limitFlags(fs)
+	a.processFlags(fs)
+	a.podLimitFlags(fs)
 }
 
 // isCapability says whether any kernel has a capability of the name. Whether
@@ -157,13 +143,7 @@ func isCapability(name string) bool {
 
 // isolate adds an isolator, which must not be there yet nor its opposite.
 func (p *appArg) isolate(name string, v any) error {
-	p.plan.Isolators = append(p.plan.Isolators, appc.NewIsolator(name, v))
-	for i, iso := range p.plan.Isolators[:len(p.plan.Isolators)-1] {
-		if iso.Name == name {
-			return errs.Newf(errs.Usage, "isolators[%d]: %s is set twice", i, name)
-		}
-	}
-	return appc.CheckIsolators(p.plan.Isolators)
+	return addIsolator(&p.plan.Isolators, appc.NewIsolator(name, v))
 }
 
 func setSeccomp(p *appArg, v string) error {

@@ -162,7 +162,7 @@ func (o *podFlags) readEnvFile(ctx context.Context, path string) error {
 // conflicts says whether something was given that a manifest file leaves no
 // room for.
 func (o *podFlags) conflicts(policyGiven bool) bool {
-	if len(o.apps.list) > 0 || len(o.apps.mounts) > 0 || len(o.volumes) > 0 || o.inheritEnv || len(o.env)+len(o.envFiles) > 0 {
+	if len(o.apps.list) > 0 || len(o.apps.bounds) > 0 || len(o.apps.mounts) > 0 || len(o.volumes) > 0 || o.inheritEnv || len(o.env)+len(o.envFiles) > 0 {
 		return true
 	}
 
@@ -189,6 +189,7 @@ func (f *runFlags) declare(fs *pflag.FlagSet, r *refusals) {
 		}
 		return nil
 	})
+	fs.BoolVar(&o.StrictIsolators, "strict-isolators", false, "refuse isolators that can't be enforced as they are asked for, rather than note it")
 	fs.BoolVar(&o.DurableRootFS, "durable-rootfs", false, "let what apps write to their root file system survive a power loss")
 	value(fs, "ipc", "auto|private|parent", "IPC namespace; parent is not supported yet", func(v string) error {
 		switch v {

@@ -209,6 +209,7 @@ func statusText(w io.Writer, v view) error {
 			line("exit-message", plain(strings.ReplaceAll(e.Message, "\n", " ")))
 		}
 	}
+	isolatorLines(line, v)
 	if v.state.Over() {
 		appLines(line, v)
 	}
@@ -230,6 +231,7 @@ func appLines(line func(string, any), v view) {
 		if a.status.Message != "" {
 			line("app-"+a.name+"-message", plain(strings.ReplaceAll(a.status.Message, "\n", " ")))
 		}
+		memoryLines(line, a)
 		if a.status.LogDropped > 0 {
 			line("app-"+a.name+"-log-dropped", a.status.LogDropped)
 		}
