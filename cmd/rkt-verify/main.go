@@ -1,6 +1,8 @@
 // Command rkt-verify reads keys and signatures for rkt, which starts it without
 // rights whenever a signature has to be checked: a question on its standard
 // input, the answer on its standard output. It is no command for people.
+//
+//go:debug updatemaxprocs=0
 package main
 
 import (
