@@ -184,6 +184,9 @@ func TestRefusals(t *testing.T) {
 	refusedWith(t, err, errs.Denied, "dated in the future")
 	_, err = check(t, p.at(time.Now().Add(2*time.Hour)), aci(must(alice.SignAt(file, time.Now(), 60))), file, app)
 	refusedWith(t, err, errs.Denied, "the signature has expired")
+	if _, err = check(t, p, aci(must(alice.SignAt(file, time.Now().Add(time.Minute), 0))), file, app); err != nil {
+		t.Errorf("a clock that is a minute ahead: %v", err)
+	}
 	// One of two signatures is enough.
 	both := append(must(eve.SignAt(file, time.Now(), 0)), must(alice.SignAt(file, time.Now(), 0))...)
 	if _, err = check(t, p.at(time.Now().Add(time.Minute)), aci(both), file, app); err != nil {

@@ -218,11 +218,18 @@ func verifyOpenPGP(q sigwire.OpenPGP, now time.Time) sigwire.Answer {
 	if err := k.public().VerifySignature(sum(q.Digest), s.Signature); err != nil {
 		return sigwire.Answer{Refused: refuse(sigwire.Mismatch, "%v", err)}
 	}
+	// An image may be signed and fetched within a second, by clocks that differ.
+	if ahead := s.CreationTime.Sub(now); ahead > 0 && ahead <= skew {
+		now = s.CreationTime
+	}
 	if no := k.check(s.Signature, now); no != nil {
 		return sigwire.Answer{Refused: no}
 	}
 	return sigwire.Answer{}
 }
+
+// skew is how far the signer's clock may be ahead of this host's.
+const skew = 5 * time.Minute
 
 // check says whether the key counts today, and did when it signed.
 func (k madeBy) check(s *packet.Signature, now time.Time) *sigwire.Refusal {
