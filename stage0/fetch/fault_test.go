@@ -16,10 +16,12 @@ import (
 	"time"
 
 	"github.com/rkt-pods/rkt/pkg/image"
+	"github.com/rkt-pods/rkt/pkg/ref"
 	"github.com/rkt-pods/rkt/stage0/export"
 	"github.com/rkt-pods/rkt/stage0/store"
 	"github.com/rkt-pods/rkt/stage0/verify"
 	"github.com/rkt-pods/rkt/tests/images"
+	"github.com/rkt-pods/rkt/tests/rktfetch"
 )
 
 func init() { children = append(children, importingChild) }
@@ -99,6 +101,7 @@ func TestEveryStepMayFail(t *testing.T) {
 	}
 	img := images.Image{Name: "example.com/x:1", Layers: layers, Pack: images.Gzip}
 	file := writeFile(t, "x.tar.gz", must(images.Compress(images.Gzip, must(must(images.OCI(img)).Tar()))))
+	rktfetch.Program() // for the children too
 	trace := filepath.Join(t.TempDir(), "trace")
 	if out, err := child(t, filepath.Join(t.TempDir(), "data"), file, "RKT_FAULT_TRACE="+trace); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -134,5 +137,91 @@ func TestEveryStepMayFail(t *testing.T) {
 			st := must(store.OpenExisting(data))
 			checkClean(t, st)
 		}
+	}
+}
+
+func init() { children = append(children, fetchingChild) }
+
+// fetchingChild fetches an image of a registry.
+func fetchingChild() bool {
+	text := os.Getenv("RKT_TEST_REF")
+	if text == "" {
+		return false
+	}
+	if err := fetchRef(context.Background(), os.Getenv("RKT_TEST_DATA"), text); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	return true
+}
+
+func fetchRef(ctx context.Context, data, text string) error {
+	st, err := store.Open(data)
+	if err != nil {
+		return err
+	}
+	r, err := ref.Parse(text, func(string) bool { return false })
+	if err != nil {
+		return err
+	}
+	f := &Fetcher{Store: st, Pull: PullUpdate, Options: Options{Policy: unsigned}, Network: plainNetwork(r.Host)}
+	defer f.Close()
+	_, err = f.Resolve(ctx, r)
+	return err
+}
+
+// TestEveryStepOfAFetchMayFail kills the fetch of an image of five layers at each
+// of its steps: the next one works, asks for no layer that is there, and nothing
+// is left.
+func TestEveryStepOfAFetchMayFail(t *testing.T) {
+	r := newRemote(t)
+	var layers [][]byte
+	for i := range 5 {
+		layers = append(layers, oneFile(fmt.Sprint(i), noise(i, 2000)))
+	}
+	r.publish("app", images.Image{Name: "1", Layers: layers})
+	rktfetch.Program() // for the children too
+	fetching := func(data string, env ...string) ([]byte, error) {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), append(env, "RKT_TEST_REF=docker://"+r.host+"/app:1", "RKT_TEST_DATA="+data)...)
+		return cmd.CombinedOutput()
+	}
+	trace := filepath.Join(t.TempDir(), "trace")
+	if out, err := fetching(filepath.Join(t.TempDir(), "data"), "RKT_FAULT_TRACE="+trace); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	count := map[string]int{}
+	reused := 0
+	for _, step := range strings.Fields(string(must(os.ReadFile(trace)))) {
+		if count[step]++; count[step] > 5 || strings.HasPrefix(step, "tree.") && count[step] > 2 {
+			continue
+		}
+		point := fmt.Sprintf("%s@%d", step, count[step])
+		data := filepath.Join(t.TempDir(), "data")
+		out, err := fetching(data, "RKT_FAULT="+point+":KILL")
+		if ee, ok := errors.AsType[*exec.ExitError](err); ok && ee.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+			t.Errorf("%s: %v\n%s", point, err, out)
+		}
+		there := map[string]bool{}
+		kept, _ := filepath.Glob(filepath.Join(data, "store/layers/oci-sha256-*"))
+		for _, dir := range kept {
+			there["sha256:"+strings.TrimPrefix(filepath.Base(dir), "oci-sha256-")] = true
+		}
+		reused += len(kept)
+		r.Take()
+		if out, err := fetching(data); err != nil {
+			t.Errorf("%s: the next fetch: %v\n%s", point, err, out)
+			continue
+		}
+		requests, _ := r.Take()
+		for _, q := range blobsIn(requests) {
+			if there[filepath.Base(q)] { // they are not packed
+				t.Errorf("%s: the store had %s, and it was asked for", point, filepath.Base(q))
+			}
+		}
+		checkOnlyImage(t, must(store.OpenExisting(data)))
+	}
+	if reused == 0 || count["store.layer.sync"] == 0 {
+		t.Errorf("%d layers were reused; steps %v", reused, count)
 	}
 }
