@@ -32,7 +32,7 @@ var mayImport = map[string][]string{
 }
 
 // pure packages touch neither files nor processes nor the network.
-var pure = []string{"pkg/lifecycle", "pkg/appc", "pkg/podspec", "pkg/ref", "pkg/abi", "pkg/errs", "pkg/limits", "stage0/podplan", "stage1/plan"}
+var pure = []string{"pkg/lifecycle", "pkg/appc", "pkg/podspec", "pkg/ref", "pkg/abi", "pkg/errs", "pkg/limits", "stage0/podplan", "stage0/kube", "stage1/plan"}
 
 // onlyIn keeps a library out of everything but one package and the tests.
 var onlyIn = map[string]string{
@@ -47,6 +47,7 @@ var onlyIn = map[string]string{
 	"golang.org/x/net/html":             "stage0/transport/discovery",
 	"golang.org/x/net/http":             "stage0/transport/web",
 	"github.com/ulikunitz/xz":           "stage0/transport/unpack",
+	"go.yaml.in/yaml":                   "stage0/kube",
 }
 
 // notLinked are packages that must be in none of the programs but rkt-fetch:

@@ -2,11 +2,13 @@ package pod
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 
 	"github.com/rkt-pods/rkt/pkg/atomicfile"
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/poddir"
+	"github.com/rkt-pods/rkt/pkg/podspec"
 )
 
 // Read runs a function that reads the pod's files and keeps nothing of what it
@@ -69,6 +71,33 @@ func (p Pods) ManifestBytes(pod Pod) (data []byte, err error) {
 		return err
 	})
 	return data, err
+}
+
+// Whole reads all that the pod was prepared with: its manifest, the options of
+// its run and the images of its apps.
+func (p Pods) Whole(pod Pod) (m *podspec.Pod, o poddir.RunOptions, images map[string]poddir.AppImage, err error) {
+	data, err := p.ManifestBytes(pod)
+	if err != nil {
+		return nil, o, nil, err
+	}
+	if m, err = podspec.Parse(data); err != nil {
+		return nil, o, nil, fmt.Errorf("pod %s: %w", pod.UUID, err)
+	}
+	images = map[string]poddir.AppImage{}
+	err = p.ReadKept(pod, func(now Pod) error {
+		if err := atomicfile.ReadJSON(now.Dir.Run(), &o); err != nil {
+			return err
+		}
+		for _, a := range m.Apps {
+			var image poddir.AppImage
+			if err := atomicfile.ReadJSON(now.Dir.App(a.Name).Image(), &image); err != nil {
+				return err
+			}
+			images[a.Name] = image
+		}
+		return nil
+	})
+	return m, o, images, err
 }
 
 // Removed is the error for a pod that went away in the middle of a command: it
