@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
@@ -77,9 +78,9 @@ func TestTokenAuth(t *testing.T) {
 	r := fetchwire.BlobRequest{Repository: h.repo(), Descriptor: desc}
 	realm := fmt.Sprintf(`Bearer realm="%s/token",service="reg"`, h.URL)
 	h.guard("/v2/app/blobs/"+desc.Digest, "Bearer tok", realm, []byte("secret"))
-	var scope string
+	var scope atomic.Value
 	h.handle("/token", func(w http.ResponseWriter, r *http.Request) {
-		scope = r.FormValue("scope")
+		scope.Store(r.FormValue("scope"))
 		user, password, _ := r.BasicAuth()
 		if r.FormValue("refresh_token") != "re" && (user != "u" || password != "p") {
 			w.WriteHeader(http.StatusUnauthorized)
@@ -95,8 +96,8 @@ func TestTokenAuth(t *testing.T) {
 			t.Errorf("%s: %q, %v", what, got, err)
 		}
 	}
-	if scope != "repository:app:pull" {
-		t.Errorf("scope %q", scope)
+	if scope.Load() != "repository:app:pull" {
+		t.Errorf("scope %q", scope.Load())
 	}
 	_, err := get(t, client(t, setup(h), (&keeper{Credential: fetchwire.Credential{User: "u", Password: "wrong"}}).find), r)
 	refused(t, "wrong password", err, errs.Denied, "401 Unauthorized")

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -78,6 +79,15 @@ func TestCutWithoutRangeStartsOver(t *testing.T) {
 		if part < int64(len(blob)) {
 			panic(http.ErrAbortHandler)
 		}
+	})
+	if got, err := get(t, c, r); err != nil || !bytes.Equal(got, blob) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	// It is cut behind its last byte.
+	h.handle("/v2/app/blobs/"+desc.Digest, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(blob)
+		w.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
 	})
 	if got, err := get(t, c, r); err != nil || !bytes.Equal(got, blob) {
 		t.Errorf("%d bytes, %v", len(got), err)
@@ -198,6 +208,25 @@ func TestBusyServerIsWaitedFor(t *testing.T) {
 			t.Errorf("%d: hints %q after %s", status, hints, time.Since(start))
 		}
 	}
+}
+
+// TestManyAtOnce: the confined program has all that its threads, its memory and
+// its poller need.
+func TestManyAtOnce(t *testing.T) {
+	h := serve(t, true)
+	content := random(4 << 20)
+	desc := h.blob(gzipped(content))
+	c := client(t, setup(h), nil)
+	var all sync.WaitGroup
+	for range 30 {
+		all.Go(func() {
+			got, err := get(t, c, fetchwire.BlobRequest{Repository: h.repo(), Descriptor: desc, Decompress: true})
+			if err != nil || !bytes.Equal(got, content) {
+				t.Errorf("%d bytes, %v", len(got), err)
+			}
+		})
+	}
+	all.Wait()
 }
 
 func TestUnreachable(t *testing.T) {

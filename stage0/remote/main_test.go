@@ -3,6 +3,7 @@ package remote
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -65,14 +66,24 @@ type hostile struct {
 	requests  []string
 }
 
-func serve(t *testing.T, tls bool) *hostile {
+// serve starts a server, with the certificate of httptest if it speaks TLS.
+func serve(t *testing.T, secure bool) *hostile {
+	t.Helper()
+	if secure {
+		return serveWith(t, &tls.Config{})
+	}
+	return serveWith(t, nil)
+}
+
+func serveWith(t *testing.T, config *tls.Config) *hostile {
 	t.Helper()
 	h := &hostile{
 		blobs: map[string][]byte{}, manifests: map[string][]byte{}, types: map[string]string{}, handlers: map[string]http.HandlerFunc{},
 	}
 	h.Server = httptest.NewUnstartedServer(h)
 	h.Config.ErrorLog = quiet
-	if tls {
+	if config != nil {
+		h.TLS = config
 		h.StartTLS()
 	} else {
 		h.Start()

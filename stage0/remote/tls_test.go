@@ -65,16 +65,7 @@ func authority(t *testing.T) (tls.Certificate, string) {
 
 func serveTLS(t *testing.T, config *tls.Config) *hostile {
 	t.Helper()
-	h := serve(t, false)
-	h.Listener.Close()
-	l, err := tls.Listen("tcp", "127.0.0.1:0", config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.Listener = l
-	server := &http.Server{Handler: h, ErrorLog: quiet}
-	go func() { _ = server.Serve(l) }() // until it is closed
-	t.Cleanup(func() { server.Close() })
+	h := serveWith(t, config)
 	h.manifest("latest", ociManifest, []byte("{}"))
 	return h
 }

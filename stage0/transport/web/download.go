@@ -227,14 +227,14 @@ func (d *Download) finish(err error) error {
 	switch {
 	case d.ctx.Err() != nil:
 		return d.ctx.Err()
-	case errors.Is(err, io.EOF) && (d.want.Size < 0 || d.offset == d.want.Size):
-		return d.check()
+	case errs.ClassOf(err) != errs.Internal && !errs.Is(err, errs.Unavailable):
+		return err
+	case d.want.Size >= 0 && d.offset == d.want.Size, d.want.Size < 0 && errors.Is(err, io.EOF):
+		return d.check() // a cut behind the last byte does no harm
 	case errors.Is(err, io.EOF) && d.chunked:
 		return d.corrupt("wrong length: %d bytes in place of %d", d.offset, d.want.Size)
 	case errors.Is(err, context.Canceled), errors.Is(err, errStalled):
 		err = errs.Newf(errs.Unavailable, "%s: it stalls: less than %d bytes came in %s", d.want.What, d.c.limits.StallBytes, d.c.limits.Stall)
-	case errs.ClassOf(err) != errs.Internal && !errs.Is(err, errs.Unavailable):
-		return err
 	}
 	d.body = nil
 	d.attempts++
