@@ -1,12 +1,10 @@
 package main
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/moby/sys/capability"
 	"github.com/spf13/pflag"
 
 	"github.com/rkt-pods/rkt/pkg/appc"
@@ -116,7 +114,7 @@ func (a *appArgs) isolatorFlags(fs *pflag.FlagSet) {
 			set := list(v)
 			for i, c := range set {
 				set[i] = "CAP_" + strings.TrimPrefix(strings.ToUpper(c), "CAP_")
-				if !isCapability(set[i]) {
+				if !appc.IsCapability(set[i]) {
 					return errs.WithHint(errs.Newf(errs.Usage, "%q: no such capability", c), "capabilities(7) lists them, such as CAP_NET_BIND_SERVICE")
 				}
 			}
@@ -131,14 +129,6 @@ func (a *appArgs) isolatorFlags(fs *pflag.FlagSet) {
 	a.limitFlags(fs)
 	a.processFlags(fs)
 	a.podLimitFlags(fs)
-}
-
-// isCapability says whether any kernel has a capability of the name. Whether
-// this one does, and may give it away, is told when the pod is started.
-func isCapability(name string) bool {
-	return slices.ContainsFunc(capability.ListKnown(), func(c capability.Cap) bool {
-		return "CAP_"+strings.ToUpper(c.String()) == name
-	})
 }
 
 // isolate adds an isolator, which must not be there yet nor its opposite.

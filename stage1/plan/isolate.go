@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/moby/sys/capability"
-
 	"github.com/rkt-pods/rkt/pkg/appc"
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/limits"
@@ -24,15 +22,6 @@ const (
 	isoSecRemove  = "os/linux/seccomp-remove-set"
 	isoOOM        = "os/linux/oom-score-adj"
 )
-
-// DefaultCapabilities is the bounding set of an app that asks for none.
-func DefaultCapabilities() []string {
-	return []string{
-		"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL",
-		"CAP_MKNOD", "CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETFCAP", "CAP_SETGID",
-		"CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT",
-	}
-}
 
 // isolator is what one asks for. The image's own is the image maker's doing:
 // what can't be had of it is noted. What the user asks for can't be left out.
@@ -129,7 +118,7 @@ func capabilities(app *App, in Input, found map[string]isolator) error {
 	case isRetain:
 		set, err := capSet(isoRetain, retain.value)
 		if err == nil {
-			set, err = known(app, isoRetain, retain, "capability", set, isCapability)
+			set, err = known(app, isoRetain, retain, "capability", set, appc.IsCapability)
 		}
 		if err != nil {
 			return err
@@ -143,11 +132,11 @@ func capabilities(app *App, in Input, found map[string]isolator) error {
 		app.Capabilities = set
 		return nil
 	}
-	set := DefaultCapabilities()
+	set := appc.DefaultCapabilities()
 	if isRemove {
 		gone, err := capSet(isoRemove, remove.value)
 		if err == nil {
-			gone, err = known(app, isoRemove, remove, "capability", gone, isCapability)
+			gone, err = known(app, isoRemove, remove, "capability", gone, appc.IsCapability)
 		}
 		if err != nil {
 			return err
@@ -162,13 +151,6 @@ func capabilities(app *App, in Input, found map[string]isolator) error {
 		}
 	}
 	return nil
-}
-
-// isCapability says whether any kernel has a capability of that name.
-func isCapability(name string) bool {
-	return slices.ContainsFunc(capability.ListKnown(), func(c capability.Cap) bool {
-		return "CAP_"+strings.ToUpper(c.String()) == name
-	})
 }
 
 // capSet reads {"set": [...]}, sorted, each once, in the kernel's spelling.

@@ -15,6 +15,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/rkt-pods/rkt/pkg/appc"
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/limits"
 	"github.com/rkt-pods/rkt/pkg/poddir"
@@ -66,7 +67,7 @@ func compileGolden(t *testing.T, ar *txtar.Archive) string {
 	t.Helper()
 	in := Input{
 		UUID: "6c9b5f0e-7a46-4c2b-9d53-0a4bd9b1c0de", Pod: &podspec.Pod{},
-		Host: Host{Arch: "amd64", Bounding: append(DefaultCapabilities(), "CAP_SYS_ADMIN", "CAP_SYS_PTRACE"), ResolvConf: true, MachineHosts: true, KnowsCall: inProfile},
+		Host: Host{Arch: "amd64", Bounding: append(appc.DefaultCapabilities(), "CAP_SYS_ADMIN", "CAP_SYS_PTRACE"), ResolvConf: true, MachineHosts: true, KnowsCall: inProfile},
 	}
 	into := map[string]any{"pod.json": in.Pod, "options.json": &in.Options, "images.json": &in.Images, "host.json": &in.Host}
 	for _, f := range ar.Files {
@@ -258,8 +259,8 @@ func TestDefaultFilterFollowsCapabilities(t *testing.T) {
 			return s.Action == specs.ActAllow && len(s.Args) == 0 && slices.Contains(s.Names, name)
 		})
 	}
-	plain := DefaultFilter("amd64", DefaultCapabilities())
-	admin := DefaultFilter("amd64", append(DefaultCapabilities(), "CAP_SYS_ADMIN"))
+	plain := DefaultFilter("amd64", appc.DefaultCapabilities())
+	admin := DefaultFilter("amd64", append(appc.DefaultCapabilities(), "CAP_SYS_ADMIN"))
 	for name, want := range map[string][2]bool{
 		"read": {true, true}, "chroot": {true, true}, "arch_prctl": {true, true},
 		"mount": {false, true}, "clone3": {false, true}, "setns": {false, true},

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rkt-pods/rkt/pkg/appc"
 	"github.com/rkt-pods/rkt/stage1/launch"
 	"github.com/rkt-pods/rkt/stage1/plan"
 )
@@ -35,7 +36,7 @@ func TestLookupProgram(t *testing.T) {
 	app := plan.App{
 		Name: "web", Lowers: []string{top}, User: "0", Group: "0", Cwd: "/opt/app",
 		Env:          []string{"PATH=/sbin:/usr/bin:/bin"},
-		Capabilities: plan.DefaultCapabilities(),
+		Capabilities: appc.DefaultCapabilities(),
 		Mounts:       []plan.Mount{{Type: "proc", Target: "/proc"}, {Type: "bind", Volume: "v", Target: "/vol", VolumeEntry: true}},
 	}
 	root, err := p.MountRootFS(app, f.attempt("web", 0))
