@@ -176,8 +176,8 @@ func (f *finder) trustFirst(ctx context.Context, r ref.Ref) error {
 		return nil // the search for the image goes the same way, and says what is wrong
 	}
 	places = slices.DeleteFunc(places, func(place string) bool {
-		secure, _ := isURL(place)
-		return !secure
+		secure, ok := isURL(place)
+		return !secure && !(ok && f.g.insecure["pubkey"])
 	})
 	if len(places) == 0 {
 		return nil
@@ -316,7 +316,7 @@ func grouped(hex string) string {
 // review asks until it gets an answer. Only a terminal is asked: nobody has read
 // what a script answers.
 func (t *truster) review(place string) (bool, error) {
-	if secure, _ := isURL(place); secure && t.g.trustHTTPS {
+	if secure, ok := isURL(place); t.g.trustHTTPS && (secure || ok && t.g.insecure["pubkey"]) {
 		return true, nil
 	}
 	if !term.IsTerminal(int(t.g.stdin.Fd())) {
