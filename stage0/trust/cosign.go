@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/rkt-pods/rkt/pkg/digest"
@@ -148,6 +149,11 @@ const (
 	predicateSign = "https://sigstore.dev/cosign/sign/v1"
 )
 
+// bundleVersions are those that differ in nothing that is read here.
+var bundleVersions = []string{
+	MediaBundle + "+json;version=0.1", MediaBundle + "+json;version=0.2", MediaBundle + "+json;version=0.3", MediaBundle + ".v0.3+json",
+}
+
 // bundle is what rkt reads of a sigstore bundle.
 type bundle struct {
 	MediaType string `json:"mediaType"`
@@ -178,6 +184,8 @@ func (s Signature) bundle() ([]claim, error) {
 		return nil, fmt.Errorf("bundle: %w", err)
 	}
 	switch {
+	case !slices.Contains(bundleVersions, b.MediaType):
+		return nil, errs.Newf(errs.Unsupported, "bundle: media type %q: unknown version", b.MediaType)
 	case len(b.Material.Certificate) > 0 || len(b.Material.Chain) > 0:
 		return nil, keyless()
 	case (b.Message == nil) == (b.Envelope == nil):

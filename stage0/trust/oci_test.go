@@ -83,6 +83,8 @@ func TestCosignRefusals(t *testing.T) {
 	certified.Annotations[annCertificate] = "-----BEGIN CERTIFICATE-----"
 	keylessBundle := bundled(good.EnvelopeBundle(signer.Statement{SHA256: sum}))
 	keylessBundle.Payload = []byte(strings.Replace(string(keylessBundle.Payload), `"publicKey"`, `"certificate"`, 1))
+	future := bundled(good.MessageBundle(manifest))
+	future.Payload = []byte(strings.Replace(string(future.Payload), "v0.3", "v0.9", 1))
 	cases := map[string]struct {
 		s     []Signature
 		parts []string
@@ -97,6 +99,7 @@ func TestCosignRefusals(t *testing.T) {
 		"changed":      {[]Signature{changed}, []string{"signed by none of the keys"}},
 		"keyless":      {[]Signature{certified}, []string{"keyless"}},
 		"keyless v3":   {[]Signature{keylessBundle}, []string{"keyless"}},
+		"future":       {[]Signature{future}, []string{"unknown version"}},
 		"report":       {[]Signature{bundled(good.EnvelopeBundle(signer.Statement{SHA256: sum, Predicate: "https://cosign.sigstore.dev/attestation/vuln/v1"}))}, []string{"no signature"}},
 		"envelope":     {[]Signature{bundled(good.EnvelopeBundle(signer.Statement{SHA256: otherSum}))}, []string{"for another image"}},
 		"subject":      {[]Signature{bundled(good.EnvelopeBundle(signer.Statement{SHA256: sum, Name: "alpine"}))}, []string{"for another name"}},
