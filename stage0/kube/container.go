@@ -3,7 +3,9 @@ package kube
 import (
 	"fmt"
 	"iter"
+	"net/netip"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -54,7 +56,7 @@ func (r *reader) container(at string, c *container, early bool) {
 		}
 	}
 	r.program(at, c, &app.Plan)
-	r.ports(at+".ports", c.Ports, &app.Plan)
+	r.ports(at+".ports", c, &app.Plan)
 	r.mounts(at+".volumeMounts", c.VolumeMounts, &app.Plan)
 	app.Plan.Isolators = r.resources(at+".resources", c.Resources)
 	r.security(at+".securityContext", c.SecurityContext, &app.Plan)
@@ -131,9 +133,9 @@ func (r *reader) program(at string, c *container, app *podplan.App) {
 
 // ports are what the container says it listens on. On the host's network that
 // is all there is to publishing them.
-func (r *reader) ports(at string, list []port, app *podplan.App) {
+func (r *reader) ports(at string, c *container, app *podplan.App) {
 	names := map[string]bool{}
-	for i, p := range list {
+	for i, p := range c.Ports {
 		at := fmt.Sprintf("%s[%d]", at, i)
 		r.oneOf(at+".protocol", p.Protocol, "", "TCP", "UDP", "SCTP")
 		protocol := strings.ToLower(p.Protocol)
@@ -154,26 +156,40 @@ func (r *reader) ports(at string, list []port, app *podplan.App) {
 		case names[name] && p.Name != "":
 			r.bad(at+".name", "%q: given twice", name)
 		}
-		r.hostPort(at, p)
+		out := appc.Port{Name: name, Protocol: protocol, Port: uint(p.ContainerPort)}
+		r.hostPort(at, c.Name+"-"+name, p, out)
 		if !names[name] {
-			app.Ports = append(app.Ports, appc.Port{Name: name, Protocol: protocol, Port: uint(p.ContainerPort)})
+			app.Ports = append(app.Ports, out)
 		}
 		names[name] = true
 	}
 }
 
-func (r *reader) hostPort(at string, p port) {
+// hostPort publishes the port, which on the host's network it is already.
+func (r *reader) hostPort(at, name string, p port, out appc.Port) {
+	ip, err := netip.ParseAddr(p.HostIP)
+	switch {
+	case p.HostIP == "":
+	case err != nil:
+		r.bad(at+".hostIP", "%q: not an IP address", p.HostIP)
+	case ip.IsUnspecified():
+		p.HostIP = ""
+	case !ip.Is4():
+		r.unsupported(at+".hostIP", "%q: only IPv4 addresses are supported", p.HostIP)
+		p.HostIP = ""
+	}
 	switch {
 	case p.HostPort == 0:
 	case p.HostPort < 0 || p.HostPort > 65535:
 		r.bad(at+".hostPort", "%d: not a port", p.HostPort)
 	case r.spec.HostNetwork && p.HostPort != p.ContainerPort:
 		r.bad(at+".hostPort", "%d: with hostNetwork it must be the containerPort, %d", p.HostPort, p.ContainerPort)
-	case !r.spec.HostNetwork:
-		r.unsupported(at+".hostPort", "not supported yet without hostNetwork")
-	}
-	if p.HostIP != "" {
-		r.unsupported(at+".hostIP", "not supported yet")
+	case r.spec.HostNetwork:
+	default:
+		for slices.ContainsFunc(r.out.Ports, func(e podspec.ExposedPort) bool { return e.Name == name }) {
+			name += "-too"
+		}
+		r.out.Ports = append(r.out.Ports, podspec.ExposedPort{Name: name, HostPort: uint(p.HostPort), HostIP: p.HostIP, PodPort: &out})
 	}
 }
 

@@ -28,6 +28,7 @@ type Pod struct {
 	Volumes     []podspec.Volume
 	HostPaths   []HostPath
 	Isolators   []appc.Isolator
+	Ports       []podspec.ExposedPort
 	ExitPolicy  string
 	Options     poddir.RunOptions // network, host name, resolver and hosts
 }
@@ -138,7 +139,7 @@ func (r *reader) isPod(n *yaml.Node) bool {
 // Plan is what is to be planned; the images and their manifests are missing.
 func (p *Pod) Plan() podplan.Options {
 	o := podplan.Options{
-		Name: p.Name, Labels: p.Labels, UserAnnotations: p.Annotations, Isolators: p.Isolators,
+		Name: p.Name, Labels: p.Labels, UserAnnotations: p.Annotations, Isolators: p.Isolators, Ports: p.Ports,
 		Volumes: p.Volumes, ExitPolicy: p.ExitPolicy,
 	}
 	for _, a := range p.Apps {

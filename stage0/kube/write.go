@@ -34,8 +34,12 @@ func Write(s Source) ([]byte, []Problem, error) {
 	w.exitPolicy()
 	w.volumes()
 	w.isolators()
+	w.unexposed = slices.Clone(s.Manifest.Ports)
 	for i := range s.Manifest.Apps {
 		w.app(fmt.Sprintf("apps[%d]", i), &s.Manifest.Apps[i])
+	}
+	for _, e := range w.unexposed {
+		w.lost("ports", "%s: leads to no port of an app", e.Name)
 	}
 	w.restartPolicy()
 	if reflect.ValueOf(w.security()).Elem().IsZero() {
@@ -48,13 +52,14 @@ func Write(s Source) ([]byte, []Problem, error) {
 // writer is the reader's inverse.
 type writer struct {
 	Source
-	doc      document
-	problems []Problem
-	rules    []rules           // of the containers, in the order of the apps
-	hidden   map[string]bool   // volumes that the image itself asks for
-	awaited  []lifecycle.After // what a Pod says by its order
-	grace    *time.Duration    // of the first app
-	groups   *[]int            // of the first app
+	doc       document
+	problems  []Problem
+	unexposed []podspec.ExposedPort // so far
+	rules     []rules               // of the containers, in the order of the apps
+	hidden    map[string]bool       // volumes that the image itself asks for
+	awaited   []lifecycle.After     // what a Pod says by its order
+	grace     *time.Duration        // of the first app
+	groups    *[]int                // of the first app
 }
 
 // rules are an app's role and what restarts it.

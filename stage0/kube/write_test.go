@@ -32,7 +32,7 @@ func source(t *testing.T, pod *Pod) Source {
 // TestRoundTrip: a Pod that was read is written as one that is read as the
 // same pod.
 func TestRoundTrip(t *testing.T) {
-	for _, name := range []string{"minimal", "whole"} {
+	for _, name := range []string{"minimal", "whole", "ports"} {
 		a, err := txtar.ParseFile("testdata/" + name + ".txtar")
 		if err != nil {
 			t.Fatal(err)

@@ -76,7 +76,8 @@ func reference(i podspec.Image) string {
 
 func (w *writer) ports(at string, a *podspec.App, own *appc.App, c *container) {
 	for i, p := range a.App.Ports {
-		if slices.Contains(own.Ports, p) {
+		exposed := w.exposed(p)
+		if slices.Contains(own.Ports, p) && exposed == nil {
 			continue
 		}
 		if p.Count > 1 || p.SocketActivated {
@@ -87,11 +88,26 @@ func (w *writer) ports(at string, a *podspec.App, own *appc.App, c *container) {
 		if p.Protocol != "tcp" {
 			out.Protocol = strings.ToUpper(p.Protocol)
 		}
+		if exposed != nil {
+			out.HostPort, out.HostIP = int64(exposed.HostPort), exposed.HostIP
+		}
 		if out.Name == fmt.Sprintf("%d-%s", p.Port, p.Protocol) {
 			out.Name = ""
 		}
 		c.Ports = append(c.Ports, out)
 	}
+}
+
+// exposed finds the port of the pod that leads to the app's, and takes it off
+// those that are left to be told of.
+func (w *writer) exposed(p appc.Port) *podspec.ExposedPort {
+	for i, e := range w.unexposed {
+		if e.PodPort == nil && e.Name == p.Name || e.PodPort != nil && *e.PodPort == p {
+			w.unexposed = slices.Delete(w.unexposed, i, i+1)
+			return &e
+		}
+	}
+	return nil
 }
 
 func (w *writer) mounts(at string, a *podspec.App, c *container) {

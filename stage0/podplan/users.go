@@ -23,11 +23,13 @@ func checkNonRoot(app, user string) error {
 
 // mergePorts lets a given port take the place of the image's of that name.
 func mergePorts(image, given []appc.Port) []appc.Port {
-	if len(given) == 0 {
-		return image
+	out := slices.Clone(image)
+	for _, g := range given {
+		if i := slices.IndexFunc(out, func(p appc.Port) bool { return p.Name == g.Name }); i >= 0 {
+			out[i] = g
+		} else {
+			out = append(out, g)
+		}
 	}
-	out := slices.DeleteFunc(slices.Clone(image), func(p appc.Port) bool {
-		return slices.ContainsFunc(given, func(g appc.Port) bool { return g.Name == p.Name })
-	})
-	return append(out, given...)
+	return out
 }
