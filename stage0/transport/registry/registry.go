@@ -152,10 +152,9 @@ func (c *Client) do(ctx context.Context, e endpoint, method, rest string, header
 
 // explain adds to web.Explain what can go wrong with credentials.
 func explain(err error, e endpoint, what string) error {
-	const hint = "\"rkt auth explain IMAGE\" shows which credential is used, if any"
 	if errors.Is(err, auth.ErrBasicCredentialNotFound) {
 		err = errs.Newf(errs.Denied, "%s: %s wants a user and a password, and none is known for it", what, e.name)
-		return fetchwire.StatusError(http.StatusUnauthorized, errs.WithHint(err, hint))
+		return fetchwire.StatusError(http.StatusUnauthorized, err)
 	}
 	if answer, ok := errors.AsType[*errcode.ErrorResponse](err); ok {
 		where := "the token server " + e.name + " names"
@@ -167,7 +166,7 @@ func explain(err error, e endpoint, what string) error {
 			class = errs.Denied
 		}
 		err = errs.Newf(class, "%s: %s answers %d %s", what, where, answer.StatusCode, http.StatusText(answer.StatusCode))
-		return fetchwire.StatusError(answer.StatusCode, errs.WithHint(err, hint))
+		return fetchwire.StatusError(answer.StatusCode, err)
 	}
 	return web.Explain(err, what)
 }

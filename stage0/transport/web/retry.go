@@ -90,22 +90,18 @@ func retryAfter(resp *http.Response) time.Duration {
 // StatusError says what an answer's status means for who asked for what.
 func StatusError(resp *http.Response, what string) error {
 	status := resp.StatusCode
-	var err error
+	class := errs.Corrupt
 	switch {
 	case status == http.StatusUnauthorized, status == http.StatusForbidden:
-		err = errs.Newf(errs.Denied, "%s: %s answers %s", what, resp.Request.URL.Host, statusText(status))
-		err = errs.WithHint(err, "\"rkt auth explain IMAGE\" shows which credential is used, if any")
+		class = errs.Denied
 	case status == http.StatusNotFound, status == http.StatusGone:
-		err = errs.Newf(errs.NotFound, "%s: %s answers %s", what, resp.Request.URL.Host, statusText(status))
-	case busy(status):
-		err = errs.Newf(errs.Unavailable, "%s: %s answers %s", what, resp.Request.URL.Host, statusText(status))
-		if after := retryAfter(resp); after > 0 {
-			err = errs.WithHint(err, "it asks to wait %s", after.Round(time.Second))
-		}
-	case status >= 500:
-		err = errs.Newf(errs.Unavailable, "%s: %s answers %s", what, resp.Request.URL.Host, statusText(status))
-	default:
-		err = errs.Newf(errs.Corrupt, "%s: %s answers %s", what, resp.Request.URL.Host, statusText(status))
+		class = errs.NotFound
+	case busy(status), status >= 500:
+		class = errs.Unavailable
+	}
+	err := errs.Newf(class, "%s: %s answers %s", what, resp.Request.URL.Host, statusText(status))
+	if after := retryAfter(resp); after > 0 && busy(status) {
+		err = errs.WithHint(err, "it asks to wait %s", after.Round(time.Second))
 	}
 	return fetchwire.StatusError(status, err)
 }
