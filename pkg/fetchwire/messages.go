@@ -193,7 +193,7 @@ type HTTPRequest struct {
 type DiscoverRequest struct {
 	Name       string            `json:"name"`
 	Labels     map[string]string `json:"labels,omitempty"`
-	ImagesOnly bool              `json:"imagesOnly,omitempty"` // keys are not looked for on pages above the one with the images
+	ImagesOnly bool              `json:"imagesOnly,omitempty"` // no keys: the first page with images is the last
 }
 
 // Discovery is what meta discovery found.

@@ -74,7 +74,7 @@ func (f *Fetcher) discover(im *importer, r ref.Ref, known image.Record, missing 
 	if err != nil {
 		return known, err
 	}
-	found, err := client.Discover(im.ctx, fetchwire.DiscoverRequest{Name: r.Name, Labels: im.discoveryLabels(r.Labels)})
+	found, err := client.Discover(im.ctx, fetchwire.DiscoverRequest{Name: r.Name, Labels: im.discoveryLabels(r.Labels), ImagesOnly: true})
 	if err != nil {
 		return known, errs.WithHint(err, "docker://%s would be an image of a registry", r.Name)
 	}

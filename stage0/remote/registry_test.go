@@ -230,3 +230,27 @@ func TestPlainHTTPOnlyWhereAllowed(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestMirrorThatDies: what it began another one goes on with.
+func TestMirrorThatDies(t *testing.T) {
+	own, mirror := serve(t, true), serve(t, false)
+	blob := random(3 << 20)
+	desc := own.blob(blob)
+	asked := 0
+	mirror.handle("/v2/app/blobs/"+desc.Digest, func(w http.ResponseWriter, r *http.Request) {
+		if asked++; asked > 1 {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		(&hostile{cut: 1 << 20}).serveBlob(w, r, blob)
+	})
+	s := setup(own)
+	s.Registries = []fetchwire.Registry{{Name: own.host(), Mirrors: []fetchwire.Mirror{{Host: mirror.host(), PlainHTTP: true}}}}
+	got, err := get(t, client(t, s, nil), fetchwire.BlobRequest{Repository: own.repo(), Descriptor: desc})
+	if err != nil || !bytes.Equal(got, blob) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	if sent := own.sent.Load(); asked != 2 || sent != 2<<20 {
+		t.Errorf("the mirror was asked %d times, the registry sent %d bytes", asked, sent)
+	}
+}

@@ -74,7 +74,7 @@ func (c *Client) Discover(ctx context.Context, r fetchwire.DiscoverRequest) (fet
 				d.Page = page
 			}
 		}
-		if len(d.Keys) == 0 {
+		if len(d.Keys) == 0 && !r.ImagesOnly {
 			if d.Keys = c.keys(tags, r.Name); len(d.Keys) > 0 {
 				d.KeyPage = page
 			}
