@@ -128,13 +128,15 @@ func buildFaulty(t *testing.T) string {
 			t.Fatalf("go build %v: %v\n%s", args, err, out)
 		}
 	}
-	if err := os.Link(filepath.Join(bin, "podinit"), filepath.Join(dir, "podinit")); err != nil {
-		data, err := os.ReadFile(filepath.Join(bin, "podinit"))
-		if err == nil {
-			err = testkit.WriteProgram(filepath.Join(dir, "podinit"), data)
-		}
-		if err != nil {
-			t.Fatal(err)
+	for _, name := range []string{"podinit", "rkt-fetch", "rkt-verify"} {
+		if err := os.Link(filepath.Join(bin, name), filepath.Join(dir, name)); err != nil {
+			data, err := os.ReadFile(filepath.Join(bin, name))
+			if err == nil {
+				err = testkit.WriteProgram(filepath.Join(dir, name), data)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	return dir
