@@ -292,7 +292,7 @@ func oldBool(n *yaml.Node) (*yaml.Node, bool) {
 	if n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle|yaml.TaggedStyle) != 0 {
 		return n, false
 	}
-	value := ""
+	var value string
 	switch n.Value {
 	case "y", "Y", "yes", "Yes", "YES", "on", "On", "ON":
 		value = "true"
