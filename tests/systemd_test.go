@@ -12,8 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/rkt-pods/rkt/pkg/poddir"
 )
 
 // unit is a service of systemd that runs a pod of one app.
@@ -171,20 +169,6 @@ func cgroupOf(t *testing.T, pid any) string {
 		t.Fatal(err)
 	}
 	return strings.TrimSpace(strings.TrimPrefix(string(data), "0::"))
-}
-
-// record reads the cgroup record in a running pod's folder.
-func (h *host) record(uuid string) poddir.Cgroup {
-	h.t.Helper()
-	var rec poddir.Cgroup
-	data, err := os.ReadFile(filepath.Join(h.dir, "pods", "run", uuid, "cgroup"))
-	if err == nil {
-		err = json.Unmarshal(data, &rec)
-	}
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	return rec
 }
 
 // orderly is an app that says how it ends.

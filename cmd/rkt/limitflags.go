@@ -100,7 +100,7 @@ func (a *appArgs) processFlags(fs *pflag.FlagSet) {
 
 // podLimitFlags are for the pod wherever they stand.
 func (a *appArgs) podLimitFlags(fs *pflag.FlagSet) {
-	value(fs, "priority", "critical|normal|batch|N", "which pods lose first when memory or CPU is short; a number is an OOM score, -1000 to 1000", func(v string) error {
+	value(fs, "priority", "critical|normal|batch|N", "which pods lose first when memory is short; a number is an OOM score, -1000 to 1000", func(v string) error {
 		return addIsolator(&a.bounds, appc.NewIsolator(appc.IsoPriority, v))
 	})
 	value(fs, "shm-size", "QUANTITY", "size of the pod's /dev/shm (default: half of the memory)", func(v string) error {

@@ -25,6 +25,7 @@ type Pod struct {
 	Apps     []App
 	Limits   limits.Set      // of all apps together
 	Weights  limits.Set      // of the whole pod beside other pods, from its priority
+	Score    *int            // the supervisor's own OOM score; nil: as it is
 	ShmSize  int64           // of the pod's /dev/shm in bytes; 0 means the kernel's default
 	Optional []string        // limits that only an image asks for
 	Strict   bool            // refuse what can't be enforced as asked

@@ -126,6 +126,9 @@ func dump(p Pod, arch string, verbose bool) string {
 	}
 	dumpLimits(line, "limits", p.Limits, p.Optional)
 	dumpLimits(line, "weights", p.Weights, nil)
+	if p.Score != nil {
+		line("supervisor oom-score-adj %d", *p.Score)
+	}
 	if p.ShmSize > 0 {
 		line("shm %d", p.ShmSize)
 	}

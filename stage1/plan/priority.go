@@ -12,8 +12,7 @@ import (
 
 // class is what a pod's priority means in values.
 type class struct {
-	score  int // added to the share of memory in use, both in thousandths
-	shares int64
+	score  int   // added to the share of memory in use, both in thousandths
 	weight int64 // of disks
 }
 
@@ -36,11 +35,11 @@ func classOf(name string, host Host) (class, bool) {
 	}
 	switch name {
 	case "critical":
-		return class{critical, 4096, 400}, true
+		return class{critical, 400}, true
 	case "normal":
-		return class{normal, 1024, 100}, true
+		return class{normal, 100}, true
 	case "batch":
-		return class{scoreBatch, 256, 25}, true
+		return class{scoreBatch, 25}, true
 	}
 	return class{}, false
 }
@@ -69,9 +68,16 @@ func prioritize(pod *Pod, in Input) error {
 	}
 	value := fmt.Sprintf("oom-score-adj %d", c.score)
 	if named {
-		pod.Weights = limits.Set{CPUShares: &c.shares, IOWeight: &c.weight}
+		// No weight for the CPU: a process that was killed needs it to give its
+		// memory back, and if a critical pod had it instead the kernel would
+		// find that next.
+		pod.Weights = limits.Set{IOWeight: &c.weight}
 		protect(pod, string(name))
-		value += fmt.Sprintf(", cpu-shares %d", c.shares)
+	}
+	if c.score < in.Host.OOMScoreAdj {
+		// Its end would be that of the apps. It is never killed sooner than
+		// they for what they use.
+		pod.Score = &c.score
 	}
 	pod.Results = append(pod.Results, limits.Result{Name: namePriority, Pod: true, State: limits.Enforced, Asked: string(name), Value: value})
 	for i := range pod.Apps {

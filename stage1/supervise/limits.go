@@ -2,9 +2,13 @@ package supervise
 
 import (
 	"errors"
+	"fmt"
+	"os"
 	"slices"
+	"strconv"
 
 	"github.com/rkt-pods/rkt/pkg/cgroup"
+	"github.com/rkt-pods/rkt/pkg/fault"
 	"github.com/rkt-pods/rkt/pkg/limits"
 	"github.com/rkt-pods/rkt/stage1/launch"
 	"github.com/rkt-pods/rkt/stage1/plan"
@@ -30,6 +34,14 @@ func (p *pod) limitPod(planned plan.Pod) error {
 	results, err := p.groups.limit(planned)
 	if err != nil {
 		return err
+	}
+	if planned.Score != nil {
+		if err := fault.Step("oom.score"); err != nil {
+			return err
+		}
+		if err := os.WriteFile("/proc/self/oom_score_adj", []byte(strconv.Itoa(*planned.Score)), 0); err != nil {
+			return fmt.Errorf("priority: %w", err)
+		}
 	}
 	p.isolators = results
 	p.tellChanges(p.report, results)
