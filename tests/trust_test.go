@@ -386,6 +386,37 @@ func TestRefusedCredentials(t *testing.T) {
 	p.ok("fetch", fetch[0], fetch[1])
 }
 
+// TestSameCredentialsFromAnywhere: what sudo, cron, a unit of systemd and a login
+// leave in the environment makes no difference.
+func TestSameCredentialsFromAnywhere(t *testing.T) {
+	p := newPublisher(t)
+	explain := func(env ...string) string {
+		t.Helper()
+		cmd := p.rktCommand("auth", "explain", "docker://r.example/team/app")
+		cmd.Env = env
+		cmd.Dir = t.TempDir()
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return string(out)
+	}
+	want := explain("HOME=/root", "USER=root", "XDG_RUNTIME_DIR=/run/user/0", "PATH="+os.Getenv("PATH"))
+	for what, env := range map[string][]string{
+		"cron":    {"HOME=/root", "LOGNAME=root", "PATH=/usr/bin:/bin", "SHELL=/bin/sh"},
+		"sudo":    {"HOME=/home/alice", "SUDO_USER=alice", "SUDO_UID=1000", "XDG_CONFIG_HOME=/home/alice/.config", "PATH=/usr/sbin:/usr/bin"},
+		"systemd": {"INVOCATION_ID=0", "LANG=C"},
+		"nothing": {},
+	} {
+		if got := explain(env...); got != want {
+			t.Errorf("%s: %s\nlogin: %s", what, got, want)
+		}
+	}
+	if got := explain("CREDENTIALS_DIRECTORY=/run/credentials/x"); !strings.Contains(got, "/run/credentials/x/rkt.auth.json") {
+		t.Errorf("%s", got)
+	}
+}
+
 // artifact adds a manifest with one blob to a layout: under a tag, or as the
 // referrer of a digest.
 func artifact(t *testing.T, f images.Files, tag, subject, mediaType string, blob []byte, annotations map[string]string) {
