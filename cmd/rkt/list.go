@@ -114,7 +114,7 @@ func printList(w io.Writer, views []view, o listOptions, now time.Time) error {
 		if !o.full {
 			uuid = uuid[:8]
 		}
-		tail := []string{string(v.state), o.time(v.created, now), o.time(v.started, now), networks(v.networks)}
+		tail := []string{string(v.state), o.time(v.created, now), o.time(v.started, now), v.networkText()}
 		apps := v.apps
 		if len(apps) == 0 {
 			apps = []appView{{name: "-", imageName: "-", imageID: "-"}}
@@ -139,17 +139,6 @@ func (o listOptions) time(t, now time.Time) string {
 		return fullTime(t)
 	}
 	return ago(t, now)
-}
-
-// networks leaves out what is no network.
-func networks(names []string) string {
-	var out []string
-	for _, n := range names {
-		if n != "none" {
-			out = append(out, n)
-		}
-	}
-	return strings.Join(out, ", ")
 }
 
 // shortID is sha512- and 12 digits, as lists show it.

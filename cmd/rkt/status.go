@@ -191,7 +191,7 @@ func statusText(w io.Writer, v view) error {
 	if !v.started.IsZero() {
 		line("started", fullTime(v.started))
 	}
-	if n := networks(v.networks); n != "" {
+	if n := v.networkText(); n != "" {
 		line("networks", n)
 	}
 	if v.pid != 0 {

@@ -9,11 +9,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/image"
 	"github.com/rkt-pods/rkt/pkg/poddir"
+	"github.com/rkt-pods/rkt/stage0/config"
 	"github.com/rkt-pods/rkt/stage0/pod"
 )
 
@@ -27,6 +29,7 @@ type view struct {
 	started  time.Time // zero if it has not been started
 	pid      int       // of the supervisor, 0 if there is none
 	networks []string
+	addrs    []poddir.Address
 	exit     *poddir.Exit
 	apps     []appView
 }
@@ -42,7 +45,7 @@ type appView struct {
 func viewOf(f pod.Facts) view {
 	v := view{uuid: f.UUID, state: f.State, reason: f.Reason, created: f.CreatedAt, exit: f.Exit}
 	if f.State.HasRun() {
-		v.networks = f.Options.Net
+		v.networks, v.addrs = f.Options.Net, f.Addresses
 	}
 	if f.Supervisor != nil {
 		v.started = f.Supervisor.StartedAt
@@ -89,7 +92,7 @@ func summaries(storeID string) ([]view, error) {
 }
 
 func viewOfSummary(s poddir.Summary) view {
-	v := view{uuid: s.UUID, created: s.CreatedAt, exit: s.Exit, networks: s.Networks, state: pod.PublicState(s)}
+	v := view{uuid: s.UUID, created: s.CreatedAt, exit: s.Exit, networks: s.Networks, addrs: s.Addresses, state: pod.PublicState(s)}
 	if s.Supervisor != nil {
 		v.started = s.Supervisor.StartedAt
 	}
@@ -127,7 +130,10 @@ type podJSON struct {
 }
 
 type networkJSON struct {
-	NetName string `json:"netName"`
+	NetName string   `json:"netName"`
+	IfName  string   `json:"ifName,omitempty"`
+	IP      string   `json:"ip,omitempty"`  // the first
+	IPs     []string `json:"ips,omitempty"` // all, with their prefix length
 }
 
 type appJSON struct {
@@ -149,7 +155,14 @@ func (v view) json() podJSON {
 		CreatedAt: nanos(&v.created), StartedAt: nanos(&v.started),
 	}
 	for _, n := range v.networks {
-		out.Networks = append(out.Networks, networkJSON{n})
+		j := networkJSON{NetName: n}
+		if a := v.address(n); a != nil {
+			j.IfName, j.IPs = a.IfName, a.IPs
+			if len(a.IPs) > 0 {
+				j.IP, _, _ = strings.Cut(a.IPs[0], "/")
+			}
+		}
+		out.Networks = append(out.Networks, j)
 	}
 	for _, a := range v.apps {
 		out.AppNames = append(out.AppNames, a.name)
@@ -163,6 +176,40 @@ func (v view) json() podJSON {
 		out.Apps = append(out.Apps, aj)
 	}
 	return out
+}
+
+// address finds the interface on a network, nil if there is none.
+func (v view) address(network string) *poddir.Address {
+	for i, a := range v.addrs {
+		if a.Network == network {
+			return &v.addrs[i]
+		}
+	}
+	return nil
+}
+
+// networkText is "NAME:ip4=ADDRESS, …" as upstream wrote it, and only the names
+// of those that have no address.
+func (v view) networkText() string {
+	var out []string
+	for _, n := range v.networks {
+		a := v.address(n)
+		if a == nil || len(a.IPs) == 0 {
+			if n != config.NetNone {
+				out = append(out, n)
+			}
+			continue
+		}
+		for _, ip := range a.IPs {
+			addr, _, _ := strings.Cut(ip, "/")
+			family := "ip4"
+			if strings.Contains(addr, ":") {
+				family = "ip6"
+			}
+			out = append(out, n+":"+family+"="+addr)
+		}
+	}
+	return strings.Join(out, ", ")
 }
 
 // appState is one of upstream's three words.

@@ -9,6 +9,7 @@
 //	    run.json       options of this run, immutable once running (stage0)
 //	    supervisor     the supervising process (stage1)
 //	    cgroup         the pod's cgroups, written before they exist (stage1)
+//	    network.json   the pod's interfaces and ports, written before they exist (stage1)
 //	    exit.json      the pod's end (stage1, or gc where stage1 died)
 //	    reserve/       room for the last records on a full disk (stage1)
 //	    volumes/<name>/    empty volumes
@@ -54,6 +55,14 @@ const RunRoot = "/run/rkt"
 // and the summary that ordinary users may read. It belongs to one boot.
 func RunDir(storeID, uuid string) string { return filepath.Join(RunRoot, storeID, uuid) }
 
+// NetDir is where the pods of all stores of this host keep what belongs to the
+// networks they share: leases of addresses and names of pods. It belongs to one
+// boot.
+const NetDir = RunRoot + "/net"
+
+// ContainerID is the pod's name towards network plugins.
+func ContainerID(storeID, uuid string) string { return "rkt-" + storeID + "-" + uuid }
+
 // PodsDir is the parent of the six folders.
 func PodsDir(data string) string { return filepath.Join(data, "pods") }
 
@@ -75,6 +84,7 @@ func (d Dir) Refs() string       { return d.join("refs.json") }
 func (d Dir) Run() string        { return d.join("run.json") }
 func (d Dir) Supervisor() string { return d.join("supervisor") }
 func (d Dir) Cgroup() string     { return d.join("cgroup") }
+func (d Dir) Network() string    { return d.join("network.json") }
 func (d Dir) Exit() string       { return d.join("exit.json") }
 
 // Reserve is the folder that keeps room for the records of the pod's end; it

@@ -1,6 +1,7 @@
 package poddir
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/rkt-pods/rkt/pkg/appc"
@@ -22,7 +23,9 @@ type Refs struct {
 // RunOptions is run.json: what `run` and `run-prepared` were told beyond the
 // manifest.
 type RunOptions struct {
-	Net           []string    `json:"net"`                // "none", "host", …
+	Net           []string    `json:"net"`                // names: "none", "host", "default", …
+	Networks      []Network   `json:"networks,omitempty"` // those of Net that plugins make, in order
+	PluginDirs    []string    `json:"pluginDirs,omitempty"`
 	Hostname      string      `json:"hostname,omitempty"` // "" means rkt-<uuid>
 	DNS           []string    `json:"dns,omitempty"`      // addresses, or "host" or "none" alone
 	DNSSearch     []string    `json:"dnsSearch,omitempty"`
@@ -31,7 +34,9 @@ type RunOptions struct {
 	Hosts         []HostEntry `json:"hosts,omitempty"`
 	HostsFromHost bool        `json:"hostsFromHost,omitempty"`
 	Interactive   bool        `json:"interactive,omitempty"`
-	LogPrefix     string      `json:"logPrefix,omitempty"` // auto, always, never
+	LogPrefix     string      `json:"logPrefix,omitempty"`   // auto, always, never
+	LogMaxSize    int64       `json:"logMaxSize,omitempty"`  // 0: crilog's own
+	LogMaxFiles   int         `json:"logMaxFiles,omitempty"` // 0: crilog's own
 	NoOverlay     bool        `json:"noOverlay,omitempty"`
 	DurableRootFS bool        `json:"durableRootfs,omitempty"` // no `volatile` on the overlay
 	// StrictIsolators refuses isolators that can't be enforced as asked.
@@ -39,6 +44,49 @@ type RunOptions struct {
 	InsecureCaps    bool `json:"insecureCapabilities,omitempty"`
 	InsecurePaths   bool `json:"insecurePaths,omitempty"`
 	InsecureSeccmp  bool `json:"insecureSeccomp,omitempty"`
+}
+
+// Network is one network as it was configured when the pod was started, so that
+// neither the supervisor nor gc depends on what the configuration says later.
+type Network struct {
+	Name   string          `json:"name"`
+	Config json.RawMessage `json:"config"`           // a CNI list
+	Source string          `json:"source,omitempty"` // the file; "" for what is built in
+	Args   [][2]string     `json:"args,omitempty"`   // CNI_ARGS
+}
+
+// NetRecord is network.json: what the pod has outside its own namespace, and
+// with which configuration it is released. It is written before the first
+// plugin runs, with all attachments, and again after each.
+type NetRecord struct {
+	BootID      string       `json:"bootID"`
+	ContainerID string       `json:"containerID"`
+	PluginDirs  []string     `json:"pluginDirs"`
+	Attachments []Attachment `json:"attachments"`
+	Ports       []Forward    `json:"ports,omitempty"`
+	PodName     string       `json:"podName"` // by which others on its networks find it
+}
+
+// Attachment is one interface of the pod.
+type Attachment struct {
+	Network
+	IfName  string          `json:"ifName"`
+	Started bool            `json:"started,omitempty"` // a plugin may have changed something
+	Result  json.RawMessage `json:"result,omitempty"`  // of ADD, once it is done
+	IPs     []string        `json:"ips,omitempty"`     // addresses in the result, with their prefix length
+}
+
+// Forward is one port of the host that leads to the pod.
+type Forward struct {
+	App      string `json:"app"`
+	Name     string `json:"name"`
+	Protocol string `json:"protocol"`         // tcp, udp, sctp
+	HostIP   string `json:"hostIP,omitempty"` // "" means all addresses of the host
+	HostPort uint16 `json:"hostPort"`
+	PodPort  uint16 `json:"podPort"`
+	// The addresses in the pod that it leads to, "" if there is none.
+	To4 string `json:"to4,omitempty"`
+	To6 string `json:"to6,omitempty"`
 }
 
 // HostEntry is a line of the pod's /etc/hosts.
@@ -129,6 +177,7 @@ type Status struct {
 	Reason     Reason     `json:"reason,omitempty"`
 	Message    string     `json:"message,omitempty"` // the error behind StartFailed and its kind
 	StartedAt  *time.Time `json:"startedAt,omitempty"`
+	ReadyAt    *time.Time `json:"readyAt,omitempty"` // since when it is ready by its own check
 	FinishedAt *time.Time `json:"finishedAt,omitempty"`
 	Restarts   int        `json:"restarts"`
 	Usage      Usage      `json:"usage"`
@@ -177,8 +226,31 @@ type Summary struct {
 	Supervisor *Supervisor  `json:"supervisor,omitempty"`
 	Cgroup     string       `json:"cgroup,omitempty"`
 	Networks   []string     `json:"networks,omitempty"`
+	Addresses  []Address    `json:"addresses,omitempty"`
 	Apps       []SummaryApp `json:"apps"`
 	Exit       *Exit        `json:"exit,omitempty"`
+	Name       string       `json:"name,omitempty"`
+	Ready      bool         `json:"ready,omitempty"`    // each app and sidecar is, or has ended with 0
+	Awaiting   string       `json:"awaiting,omitempty"` // what the pod's being ready waits for
+	Paused     bool         `json:"paused,omitempty"`
+}
+
+// Address is an interface of the pod as anyone may see it.
+type Address struct {
+	Network string   `json:"network"`
+	IfName  string   `json:"ifName"`
+	IPs     []string `json:"ips"` // with their prefix length
+}
+
+// Addresses lists what the plugins gave so far.
+func (r NetRecord) Addresses() []Address {
+	var list []Address
+	for _, a := range r.Attachments {
+		if a.Result != nil {
+			list = append(list, Address{Network: a.Name, IfName: a.IfName, IPs: a.IPs})
+		}
+	}
+	return list
 }
 
 // SummaryApp is one app of a Summary.

@@ -249,6 +249,9 @@ func (p Pods) remove(dir poddir.Dir) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+	if err := p.releaseNetwork(dir); err != nil {
+		return err
+	}
 	if err := p.removeRunDir(dir.UUID()); err != nil {
 		return err
 	}

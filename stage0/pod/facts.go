@@ -29,6 +29,7 @@ type Facts struct {
 	Exit       *poddir.Exit // nil while the pod can still run
 	Manifest   *podspec.Pod // nil if it isn't written yet
 	Options    poddir.RunOptions
+	Addresses  []poddir.Address // while it has any
 	Apps       []AppFacts
 }
 
@@ -65,6 +66,11 @@ func facts(pod Pod) (Facts, error) {
 	if err := read(pod.Dir.Run(), &f.Options); err != nil {
 		return f, err
 	}
+	var net poddir.NetRecord
+	if err := read(pod.Dir.Network(), &net); err != nil {
+		return f, err
+	}
+	f.Addresses = net.Addresses()
 	var sup poddir.Supervisor
 	if err := read(pod.Dir.Supervisor(), &sup); err != nil {
 		return f, err

@@ -16,7 +16,7 @@ import (
 type Pod struct {
 	UUID     string
 	Hostname string
-	HostNet  bool // share the host's network namespace; else an own one with loopback up
+	Network  Network
 	Durable  bool // the rootfs overlays must survive power loss: no `volatile`
 	Copy     bool // the rootfs is a copy, not an overlay
 	Volumes  []Volume
@@ -114,6 +114,10 @@ type App struct {
 	StopTimeout    time.Duration
 	PreStart       []string // argv of the event handler, nil if none
 	PostStop       []string
+	KeepRootFS     bool            // a restart finds what was written to the rootfs
+	Ready, Live    *podspec.Probe  // nil if none
+	PostStart      *podspec.Hook   // nil if none
+	PreStop        *podspec.Hook   // nil if none
 	Notes          []string        // what was changed or left out, for the user
 	Results        []limits.Result // what became of isolators, as far as that is known before the start
 }

@@ -34,7 +34,7 @@ type Host struct {
 	AppArmor     bool              // it is enabled
 	Rlimits      map[string]uint64 // this process's hard limits by name, such as RLIMIT_NOFILE
 	MachineHosts bool              // the host has an /etc/hosts
-	ResolvConf   bool              // the host has an /etc/resolv.conf
+	ResolvConf   *string           // the host's /etc/resolv.conf, nil if there is none
 	// KnowsCall says whether a filter can have a rule for the system call,
 	// whatever architecture has it; nil if this program has no filters.
 	KnowsCall func(name string) bool `json:"-"`
@@ -53,18 +53,17 @@ func Compile(in Input) (Pod, error) {
 	if err := checkHostname(pod.Hostname); err != nil {
 		return Pod{}, err
 	}
-	hostNet, err := network(in.Options.Net)
-	if err != nil {
+	var err error
+	if pod.Network, err = network(in, pod.Hostname); err != nil {
 		return Pod{}, err
 	}
-	pod.HostNet = hostNet
 	if pod.Files, err = files(in, pod); err != nil {
 		return Pod{}, err
 	}
 	if err := boundPod(&pod, in); err != nil {
 		return Pod{}, err
 	}
-	if pod.Sysctls, err = sysctls(in.Pod.Isolators, hostNet); err != nil {
+	if pod.Sysctls, err = sysctls(in.Pod.Isolators, pod.Network.Host); err != nil {
 		return Pod{}, err
 	}
 	set, err := newVolumeSet(in.Pod.Volumes)
@@ -85,6 +84,9 @@ func Compile(in Input) (Pod, error) {
 		pod.Apps = append(pod.Apps, app)
 	}
 	pod.Volumes = set.used()
+	if err := checkExecs(in, pod.Apps); err != nil {
+		return Pod{}, err
+	}
 	if err := finishLimits(&pod, in); err != nil {
 		return Pod{}, err
 	}
@@ -138,6 +140,12 @@ func compileApp(in Input, ra *podspec.App, set *volumeSet) (App, error) {
 	if v, _ := img.Notes.Get(image.AnnUserGroups); v == "true" && img.Original != nil && spec.Group == img.Original.Group {
 		app.GroupIsUser, app.GroupsFromFile = true, true
 	}
+	switch g, _ := ra.Annotations.Get(podspec.AnnGroups); podspec.Groups(g) {
+	case podspec.OwnGroups:
+		app.Group, app.GroupIsUser, app.GroupsFromFile = app.User, true, true
+	case podspec.MoreGroups:
+		app.GroupIsUser, app.GroupsFromFile = false, true
+	}
 	if app.Cwd == "" {
 		app.Cwd = "/"
 	}
@@ -152,6 +160,7 @@ func compileApp(in Input, ra *podspec.App, set *volumeSet) (App, error) {
 	for _, f := range []func() error{
 		func() error { return handlers(&app, spec.EventHandlers) },
 		func() error { return stopRules(&app, ra.Annotations, img.Notes) },
+		func() error { return checks(&app, ra.Annotations) },
 		func() error { return isolate(&app, in, spec.Isolators, img.Original) },
 		func() error { return mounts(&app, in, ra, spec, set) },
 		func() error { return ownRequests(&app, ra) },
@@ -184,18 +193,6 @@ func handlers(app *App, list []appc.EventHandler) error {
 		*dst = slices.Clone(h.Exec)
 	}
 	return nil
-}
-
-// network says whether the pod shares the host's network. Anything but none
-// and host needs plugins, which this stage1 does not have.
-func network(nets []string) (host bool, err error) {
-	switch {
-	case len(nets) == 0 || slices.Equal(nets, []string{"none"}):
-		return false, nil
-	case slices.Equal(nets, []string{"host"}):
-		return true, nil
-	}
-	return false, errs.Newf(errs.Unsupported, "network %q: this stage1 knows none and host", strings.Join(nets, ","))
 }
 
 // checkHostname refuses what sethostname or a line of /etc/hosts can't hold.

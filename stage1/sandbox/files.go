@@ -5,6 +5,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -15,23 +16,49 @@ import (
 
 // writeFiles writes the generated files, which the apps of the pod share.
 func (p *Pod) writeFiles() error {
-	for _, f := range p.plan.Files {
-		if f.Source != "" {
-			continue
-		}
-		if err := fault.Step("sandbox.write"); err != nil {
-			return err
-		}
-		name := p.etcFile(f)
-		if err := os.WriteFile(name, []byte(f.Content), 0o644); err != nil {
-			return err
-		}
-		// The umask is the caller's.
-		if err := os.Chmod(name, 0o644); err != nil {
+	for _, f := range p.files {
+		if err := p.writeFile(f); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (p *Pod) writeFile(f plan.File) error {
+	if f.Source != "" {
+		return nil
+	}
+	if err := fault.Step("sandbox.write"); err != nil {
+		return err
+	}
+	name := p.etcFile(f)
+	if err := os.WriteFile(name, []byte(f.Content), 0o644); err != nil {
+		return err
+	}
+	// The umask is the caller's.
+	return os.Chmod(name, 0o644)
+}
+
+// ReplaceFile makes another file of a planned one, in all apps' root file
+// systems at once. Whether an image's own goes first is decided by what is
+// known when its app is prepared.
+func (p *Pod) ReplaceFile(f plan.File) error {
+	p.filesMu.Lock()
+	defer p.filesMu.Unlock()
+	for i, old := range p.files {
+		if old.Target == f.Target {
+			p.files[i] = f
+			return p.writeFile(f)
+		}
+	}
+	return nil // one that the user wanted not to be there
+}
+
+// currentFiles are the files as they are now.
+func (p *Pod) currentFiles() []plan.File {
+	p.filesMu.Lock()
+	defer p.filesMu.Unlock()
+	return slices.Clone(p.files)
 }
 
 func (p *Pod) etcFile(f plan.File) string { return filepath.Join(p.base, etcDir, path.Base(f.Target)) }

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -16,7 +17,7 @@ import (
 
 // HostFacts is what plan.Compile wants to know of this host and process.
 func HostFacts() (plan.Host, error) {
-	host := plan.Host{Arch: runtime.GOARCH, MachineHosts: exists("/etc/hosts"), ResolvConf: exists("/etc/resolv.conf")}
+	host := plan.Host{Arch: runtime.GOARCH, MachineHosts: exists("/etc/hosts"), ResolvConf: resolvConf()}
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		return host, fmt.Errorf("facts of the host: %w", err)
@@ -89,4 +90,20 @@ func capMask(status string, names ...string) (uint64, error) {
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
+}
+
+// resolvConf reads the host's file. That of a resolver of the host's own, which
+// pods can't reach, is passed over for the one that it keeps of the servers
+// that it asks itself.
+func resolvConf() *string {
+	for _, path := range []string{"/run/systemd/resolve/resolv.conf", "/etc/resolv.conf"} {
+		target, err := filepath.EvalSymlinks("/etc/resolv.conf")
+		if err == nil && path != "/etc/resolv.conf" && !strings.HasPrefix(target, "/run/systemd/resolve/") {
+			continue
+		}
+		if data, err := os.ReadFile(path); err == nil {
+			return new(string(data))
+		}
+	}
+	return nil
 }

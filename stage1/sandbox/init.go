@@ -87,7 +87,7 @@ func (p *Pod) StartInit(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = control.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	// It is not reaped before this is over, so the pid is its own.
-	err = in.handshake(control, cmd.Process.Pid, p.plan.HostNet)
+	err = in.handshake(control, cmd.Process.Pid, p.plan.Network.Host)
 	if err == nil {
 		err = setSysctls(p.plan.Sysctls, in.ns)
 	}
@@ -113,7 +113,7 @@ func (p *Pod) StartInit(ctx context.Context) error {
 func (p *Pod) initCommand(exe int, null, remote *os.File, pidfd *int) *exec.Cmd {
 	flags := uintptr(unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWNS)
 	net := "host"
-	if !p.plan.HostNet {
+	if !p.plan.Network.Host {
 		flags |= unix.CLONE_NEWNET
 		net = "own"
 	}

@@ -74,7 +74,7 @@ func TestPodInitNamespaces(t *testing.T) {
 	for _, hostNet := range []bool{false, true} {
 		t.Run(fmt.Sprintf("hostnet=%v", hostNet), func(t *testing.T) {
 			f := newFixture(t)
-			p := f.open(plan.Pod{Hostname: "web-1", HostNet: hostNet})
+			p := f.open(plan.Pod{Hostname: "web-1", Network: plan.Network{Host: hostNet}})
 			f.must(startInit(soon(t), p))
 			ns := p.Namespaces()
 			for kind, fd := range map[string]int{"pid": ns.PID, "ipc": ns.IPC, "uts": ns.UTS} {

@@ -17,6 +17,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -52,6 +53,8 @@ type Pod struct {
 	extras  map[string]extras // by app
 	cdiDirs []string
 	seeding sync.Mutex
+	filesMu sync.Mutex
+	files   []plan.File // the plan's, as long as nothing replaced one
 }
 
 // The folders of the private tmpfs.
@@ -61,6 +64,7 @@ const (
 	volDir    = "volumes"
 	etcDir    = "etc"
 	shmDir    = "shm"
+	notifyDir = "notify"
 )
 
 // Open checks that this process may mount, pins the volumes' sources and
@@ -71,7 +75,7 @@ func Open(c Config) (_ *Pod, err error) {
 		return nil, err
 	}
 	p := &Pod{
-		plan: c.Plan, dir: c.Dir, base: filepath.Join(c.RunDir, mountsDir),
+		plan: c.Plan, files: slices.Clone(c.Plan.Files), dir: c.Dir, base: filepath.Join(c.RunDir, mountsDir),
 		program: c.InitPath, volumes: map[string]*volume{}, extras: map[string]extras{}, cdiDirs: c.CDIDirs,
 	}
 	if p.cdiDirs == nil {
@@ -122,7 +126,7 @@ func (p *Pod) mountBase() error {
 	if err := mount("rkt", p.base, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=4m,mode=0700"); err != nil {
 		return err
 	}
-	for _, d := range []string{rootsDir, volDir, etcDir, shmDir} {
+	for _, d := range []string{rootsDir, volDir, etcDir, shmDir, notifyDir} {
 		if err := os.Mkdir(filepath.Join(p.base, d), 0o755); err != nil {
 			return err
 		}
