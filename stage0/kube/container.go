@@ -215,7 +215,12 @@ func (r *reader) mounts(at string, list []volumeMount, app *podplan.App) {
 		if !r.volumes[m.Name] {
 			continue
 		}
-		app.Mounts = append(app.Mounts, podplan.Mount{Volume: m.Name, Path: target, ReadOnly: m.ReadOnly, SubPath: m.SubPath, Nested: true})
+		part := path.Clean(m.SubPath)
+		if part == "." {
+			part = "" // all of it
+		}
+		// That mounts lie in each other is for the user to mean.
+		app.Mounts = append(app.Mounts, podplan.Mount{Volume: m.Name, Path: target, ReadOnly: m.ReadOnly, SubPath: part, Nested: true})
 	}
 }
 
