@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"path"
 	"strings"
@@ -31,8 +32,13 @@ func openat2(dir int, name string, how *unix.OpenHow) (int, error) {
 	return -1, &fs.PathError{Op: "open", Path: name, Err: unix.EAGAIN}
 }
 
-// makeBeneath makes the folders of the path that are missing: 0755, root's.
+// makeBeneath makes the folders of the path that are missing. They have the
+// volume's own owner and mode: who may write in it may write in its parts.
 func makeBeneath(dir int, name string) error {
+	var like unix.Stat_t
+	if err := unix.Fstat(dir, &like); err != nil {
+		return fmt.Errorf("stat the volume: %w", err)
+	}
 	done := ""
 	for part := range strings.SplitSeq(name, "/") {
 		parent := dir
@@ -45,12 +51,32 @@ func makeBeneath(dir int, name string) error {
 		}
 		done = path.Join(done, part)
 		err := makeAt(parent, part, done, true)
+		if err == nil {
+			err = makeLike(parent, part, &like)
+		}
 		if parent != dir {
 			_ = unix.Close(parent)
 		}
 		if err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
+	}
+	return nil
+}
+
+// makeLike works on the descriptor, as makeAt does.
+func makeLike(parent int, part string, like *unix.Stat_t) error {
+	fd, err := unix.Openat(parent, part, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &fs.PathError{Op: "open", Path: part, Err: err}
+	}
+	defer unix.Close(fd)
+	// chown clears setuid and setgid bits, so the mode comes after it.
+	if err := unix.Fchown(fd, int(like.Uid), int(like.Gid)); err != nil {
+		return &fs.PathError{Op: "chown", Path: part, Err: err}
+	}
+	if err := unix.Fchmod(fd, like.Mode&0o7777); err != nil {
+		return &fs.PathError{Op: "chmod", Path: part, Err: err}
 	}
 	return nil
 }
