@@ -23,7 +23,7 @@ import (
 )
 
 // InterfaceVersion is raised when a command gains or changes an argument.
-const InterfaceVersion = 1
+const InterfaceVersion = 2
 
 // Version is what `stage1 version` prints.
 type Version struct {
@@ -74,6 +74,9 @@ type Enter struct {
 	Pod
 	App  string
 	TTY  bool
+	User string   // USER[:GROUP] of the image, "" means the app's
+	Cwd  string   // "" means the app's
+	Env  []string // NAME=VALUE, added to the app's
 	Exec []string
 }
 
@@ -96,7 +99,11 @@ func (r Run) Argv() []string {
 // Argv gives the arguments after the program's name.
 func (e Enter) Argv() []string {
 	argv := append([]string{CmdEnter}, e.Pod.argv()...)
-	argv = append(argv, "--app="+e.App, "--tty="+strconv.FormatBool(e.TTY), "--")
+	argv = append(argv, "--app="+e.App, "--tty="+strconv.FormatBool(e.TTY), "--user="+e.User, "--cwd="+e.Cwd)
+	for _, kv := range e.Env {
+		argv = append(argv, "--env="+kv)
+	}
+	argv = append(argv, "--")
 	return append(argv, e.Exec...)
 }
 
@@ -128,6 +135,12 @@ func ParseEnter(args []string) (Enter, error) {
 	rest, err := parse(CmdEnter, args, &e.Pod, func(fs *flag.FlagSet) {
 		fs.StringVar(&e.App, "app", "", "")
 		fs.BoolVar(&e.TTY, "tty", false, "")
+		fs.StringVar(&e.User, "user", "", "")
+		fs.StringVar(&e.Cwd, "cwd", "", "")
+		fs.Func("env", "", func(kv string) error {
+			e.Env = append(e.Env, kv)
+			return nil
+		})
 	})
 	e.Exec = rest
 	if err == nil && len(rest) == 0 {

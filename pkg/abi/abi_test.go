@@ -22,6 +22,7 @@ func TestRoundTrip(t *testing.T) {
 	for _, want := range []Enter{
 		{Pod: pod, App: "web", Exec: []string{"--help", "--", ""}},
 		{Pod: pod, App: "web", TTY: true, Exec: []string{"/bin/sh"}},
+		{Pod: pod, App: "web", User: "app:1000", Cwd: "/srv", Env: []string{"A=b=c", "B="}, Exec: []string{"/bin/sh"}},
 	} {
 		got, err := ParseEnter(want.Argv()[1:])
 		if err != nil || !reflect.DeepEqual(got, want) {

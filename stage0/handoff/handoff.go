@@ -154,8 +154,8 @@ func Open(pods pod.Pods, f pod.Facts, debug bool) (*Running, error) {
 func (r *Running) Close() error { return r.exe.Close() }
 
 // Enter becomes a program inside an app of the pod. It returns only on error.
-func (r *Running) Enter(app string, tty bool, argv []string) error {
-	e := abi.Enter{Pod: r.pod, App: app, TTY: tty, Exec: argv}
+func (r *Running) Enter(e abi.Enter) error {
+	e.Pod = r.pod
 	err := unix.Exec(r.path(), append([]string{"stage1"}, e.Argv()...), os.Environ())
 	return fmt.Errorf("enter pod %s: %w", r.pod.UUID, err)
 }

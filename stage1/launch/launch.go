@@ -73,7 +73,14 @@ type Exec struct {
 	Env   []string // added to the app's own; nil: the app's
 	Cwd   string   // "" means the app's
 	Root  bool     // as root of the rootfs: appc event handlers
+	User  *User    // nil means the app's
 	Stdio Stdio
+}
+
+// User is who a program runs as.
+type User struct {
+	UID, GID int
+	Gids     []int // supplementary groups, all of them
 }
 
 // Process is a started process, a child of the caller.

@@ -50,6 +50,9 @@ func Enter(ctx context.Context, e abi.Enter, env Env) (int, error) {
 	if term := os.Getenv("TERM"); term != "" && g.tty != nil {
 		x.Env = []string{"TERM=" + term}
 	}
+	if err := enterAs(&x, e, dir); err != nil {
+		return 0, err
+	}
 	p, err := env.Launcher.Exec(ctx, stateDir, id, x)
 	if err != nil {
 		return 0, err

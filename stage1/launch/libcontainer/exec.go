@@ -87,6 +87,13 @@ func (l *launcher) exec(ctx context.Context, p *process, stateDir, id string, st
 	if e.Root {
 		run.UID, run.GID, run.AdditionalGroups = 0, 0, nil
 	}
+	if u := e.User; u != nil {
+		if state.Config.NoNewPrivileges && u.UID != cmd.UID && cmd.UID != 0 {
+			return errs.WithHint(errs.Newf(errs.Denied, "user %d: the app runs as %d with no-new-privileges: nothing in it can become another user", u.UID, cmd.UID),
+				"leave the user out")
+		}
+		run.UID, run.GID, run.AdditionalGroups = u.UID, u.GID, u.Gids
+	}
 	return p.run(ctx, e.Stdio, run.UID, &job{container: c, process: run})
 }
 
