@@ -45,6 +45,7 @@ func (a *appArgs) appFlags(fs *pflag.FlagSet, r *refusals) {
 	a.mapFlag(fs, "user-label", "label for users' own purposes", func(p *appArg) *map[string]string { return &p.plan.UserLabels })
 	value(fs, "mount", "volume=NAME,target=PATH", "mount a volume; before any image: in every app", a.setMount)
 	a.signature(fs)
+	a.lifeFlags(fs)
 	a.isolatorFlags(fs)
 	a.streamFlags(fs, r)
 }

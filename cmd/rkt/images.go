@@ -64,6 +64,9 @@ func (g *globals) preparePod(ctx context.Context, cmd *cobra.Command, o *podFlag
 			g.warn(cmd, "%s", w)
 		}
 	}
+	if o.dryRun != nil {
+		return nil, errors.Join(o.dryRun(plan.Pod, images), hold.Close())
+	}
 	p, err := prepare.Fill(ctx, hold, prepare.Input{
 		Pods: h.pods, Layers: h.store, Manifest: plan.Pod, Images: images, Options: options, Created: saveUUID(ctx, o.uuidFile),
 	})
@@ -190,7 +193,7 @@ func (h host) plan(o *podFlags, manifest *podspec.Pod, ids []string) (podplan.Re
 func (o *podFlags) plan(apps []podplan.App) podplan.Options {
 	p := podplan.Options{
 		Apps: apps, Volumes: o.volumes, Mounts: o.apps.mounts, EnvFile: o.envFile, Env: o.env,
-		ExitPolicy: o.exitPolicy, StopTimeout: o.stopTimeout,
+		ExitPolicy: o.exitPolicy, StopTimeout: o.stopTimeout, Name: o.name, Labels: o.labels,
 	}
 	if !o.inheritEnv {
 		return p

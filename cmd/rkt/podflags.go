@@ -16,6 +16,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/podspec"
 	"github.com/rkt-pods/rkt/pkg/userfile"
 	"github.com/rkt-pods/rkt/stage0/fetch"
+	"github.com/rkt-pods/rkt/stage0/prepare"
 )
 
 // podFlags are the options of prepare and run that shape the pod.
@@ -32,6 +33,9 @@ type podFlags struct {
 	stopTimeout *time.Duration
 	stage1      string
 	uuidFile    string
+	name        string
+	labels      map[string]string
+	dryRun      func(*podspec.Pod, map[string]prepare.Image) error // instead of making the pod; nil: make it
 }
 
 // runFlags are the options of run and run-prepared that a prepared pod does
@@ -52,6 +56,11 @@ func (o *podFlags) declare(fs *pflag.FlagSet, r *refusals) {
 		return podspec.CheckExitPolicy(v)
 	})
 	value(fs, "stop-timeout", "DURATION", "time for an app to end when it is told to (default 10s); before any image: for all apps", o.setStopTimeout)
+	value(fs, "pod-name", "NAME", "name of the pod, which is as good as its UUID as long as it is not garbage", func(v string) error {
+		o.name = v
+		return podspec.CheckPodName(v)
+	})
+	value(fs, "label", "NAME=VALUE", "label of the pod, which \"rkt list --filter\" finds it by", func(v string) error { return addLabel(&o.labels, v) })
 	fs.StringVar(&o.stage1, "stage1-path", "", "stage1 program (default: beside rkt, or in libexec)")
 	for _, name := range []string{"stage1-url", "stage1-name", "stage1-hash", "stage1-from-dir"} {
 		r.flag(fs, name, "STAGE1", "stage1 image")
@@ -166,7 +175,7 @@ func (o *podFlags) conflicts(policyGiven bool) bool {
 		return true
 	}
 
-	return policyGiven || o.exitPolicy != "" || o.stopTimeout != nil
+	return policyGiven || o.exitPolicy != "" || o.stopTimeout != nil || o.name != "" || len(o.labels) > 0
 }
 
 func (f *runFlags) declare(fs *pflag.FlagSet, r *refusals) {
@@ -190,6 +199,14 @@ func (f *runFlags) declare(fs *pflag.FlagSet, r *refusals) {
 		return nil
 	})
 	fs.BoolVar(&o.StrictIsolators, "strict-isolators", false, "refuse isolators that can't be enforced as they are asked for, rather than note it")
+	value(fs, "log-max-size", "SIZE", "size of an app's log at which a new file is begun (default 64Mi)", func(v string) (err error) {
+		o.LogMaxSize, err = setLogSize(v)
+		return err
+	})
+	value(fs, "log-max-files", "N", "files that are kept of an app's log (default 5)", func(v string) (err error) {
+		o.LogMaxFiles, err = setLogFiles(v)
+		return err
+	})
 	fs.BoolVar(&o.DurableRootFS, "durable-rootfs", false, "let what apps write to their root file system survive a power loss")
 	value(fs, "ipc", "auto|private|parent", "IPC namespace; parent is not supported yet", func(v string) error {
 		switch v {

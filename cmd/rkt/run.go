@@ -20,7 +20,8 @@ import (
 func newRun(g *globals) *cobra.Command {
 	var o podFlags
 	var run runFlags
-	var remove bool
+	var remove, dryRun bool
+	var format string
 	cmd := &cobra.Command{
 		Use:   "run [FLAGS] " + appsUse,
 		Short: "Run a pod of one or more images in the foreground",
@@ -35,6 +36,8 @@ Flags after an image are for its app; arguments for the app follow "--", up to
 	}
 	fs := cmd.Flags()
 	fs.BoolVar(&remove, "rm", false, "remove the pod when it has ended")
+	fs.BoolVar(&dryRun, "dry-run", false, "only show in which order the apps would start and stop, and make no pod; images are taken into the store")
+	fs.StringVar(&format, "format", "", "of --dry-run: json or json-pretty")
 	fs.StringVar(&o.uuidFile, uuidFileSave, "", uuidFileSaveUsage)
 	o.declare(fs, &g.refused)
 	run.declare(fs, &g.refused)
@@ -42,12 +45,18 @@ Flags after an image are for its app; arguments for the app follow "--", up to
 		if err := needRoot(); err != nil {
 			return err
 		}
+		if err := checkFormat(format); err != nil {
+			return err
+		}
 		stage1, err := handoff.Find(ctx, o.stage1)
 		if err != nil {
 			return err
 		}
+		if dryRun {
+			o.dryRun = g.dryRun(format)
+		}
 		p, err := g.preparePod(ctx, cmd, &o, &run, false)
-		if err != nil {
+		if err != nil || dryRun {
 			return err
 		}
 		if err := lastChance(ctx); err != nil {

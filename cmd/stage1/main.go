@@ -16,6 +16,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -113,6 +114,7 @@ func run(ctx context.Context, args []string) (int, error) {
 	// The lock says that the pod runs until this process ends.
 	defer runtime.KeepAlive(l)
 	env := environment(abi.CmdRun)
+	env.NotifySocket, env.Watchdog = os.Getenv("NOTIFY_SOCKET"), watchdog(os.Getenv, os.Getpid())
 	if r.Debug {
 		env.Trace = func(text string) { fmt.Fprintf(os.Stderr, "run: debug: %s\n", text) }
 	}
@@ -149,6 +151,19 @@ func then(l *lock.Lock, argv []string, code int) error {
 	}
 	argv = append(argv, strconv.Itoa(code))
 	return fmt.Errorf("%s: %w", argv[0], unix.Exec(argv[0], argv, os.Environ()))
+}
+
+// watchdog is how often the service manager wants to hear of this process, 0
+// if it does not (sd_watchdog_enabled(3)).
+func watchdog(getenv func(string) string, pid int) time.Duration {
+	if p := getenv("WATCHDOG_PID"); p != "" && p != strconv.Itoa(pid) {
+		return 0
+	}
+	n, err := strconv.ParseInt(getenv("WATCHDOG_USEC"), 10, 64)
+	if err != nil || n <= 0 || n > int64(time.Hour/time.Microsecond)*24 {
+		return 0
+	}
+	return time.Duration(n) * time.Microsecond
 }
 
 func enter(ctx context.Context, args []string) (int, error) {

@@ -37,12 +37,18 @@ func (m *Machine) connect() error {
 	var before []need
 	for _, a := range m.apps {
 		for _, after := range a.After {
-			on := m.find(after.App)
-			if on == nil {
-				return errs.WithHint(errs.Newf(errs.Usage, "app %s: after %s: no such app in the pod", a.Name, after.App),
-					"the apps are %s", m.names())
+			on, err := m.named(a, "after", after)
+			if err != nil {
+				return err
 			}
 			a.needs = append(a.needs, need{on, after.Condition})
+		}
+		for _, b := range a.Before {
+			waits, err := m.named(a, "before", b)
+			if err != nil {
+				return err
+			}
+			waits.needs = append(waits.needs, need{a, b.Condition})
 		}
 		switch a.Role {
 		case RoleInit:
@@ -63,6 +69,14 @@ func (m *Machine) connect() error {
 		}
 	}
 	return m.checkCycles()
+}
+
+func (m *Machine) named(a *app, word string, x After) (*app, error) {
+	if other := m.find(x.App); other != nil {
+		return other, nil
+	}
+	return nil, errs.WithHint(errs.Newf(errs.Usage, "app %s: %s %s: no such app in the pod", a.Name, word, x.App),
+		"the apps are %s", m.names())
 }
 
 func (m *Machine) names() string {
@@ -149,6 +163,46 @@ func (m *Machine) Awaiting() []Wait {
 			}
 		case !a.fine():
 			list = append(list, Wait{App: a.Name, Condition: OnReady})
+		}
+	}
+	return list
+}
+
+// Stage are apps that wait for nothing but those of earlier stages.
+type Stage []string
+
+// Stages returns the apps in the order in which they can start at the
+// earliest. They stop the other way round.
+func (m *Machine) Stages() []Stage {
+	depth := map[*app]int{}
+	var of func(a *app) int
+	of = func(a *app) int {
+		if d, known := depth[a]; known {
+			return d
+		}
+		d := 0
+		for _, n := range a.needs {
+			d = max(d, of(n.app)+1)
+		}
+		depth[a] = d
+		return d
+	}
+	var stages []Stage
+	for _, a := range m.apps {
+		for of(a) >= len(stages) {
+			stages = append(stages, nil)
+		}
+		stages[of(a)] = append(stages[of(a)], a.Name)
+	}
+	return stages
+}
+
+// Needs returns what the app waits for, by its own word or by its role.
+func (m *Machine) Needs(name string) []Wait {
+	var list []Wait
+	if a := m.find(name); a != nil {
+		for _, n := range a.needs {
+			list = append(list, Wait{a.Name, n.app.Name, n.condition})
 		}
 	}
 	return list

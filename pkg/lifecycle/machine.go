@@ -151,8 +151,8 @@ func (m *Machine) Over() bool { return m.over }
 // finished with 0 for good, and so has each init.
 func (m *Machine) Ready() bool { return m.ready }
 
-// ending says whether the pod is on its way to its end: nothing starts any more.
-func (m *Machine) ending() bool { return m.stopAt != nil || m.verdict != nil }
+// Ending says whether the pod is on its way to its end: nothing starts any more.
+func (m *Machine) Ending() bool { return m.stopAt != nil || m.verdict != nil }
 
 func (m *Machine) find(name string) *app {
 	i := slices.IndexFunc(m.apps, func(a *app) bool { return a.Name == name })
@@ -290,14 +290,14 @@ func (m *Machine) advance() (changed bool) {
 // settle draws the consequences of what has changed, and ends the pod if it is
 // due.
 func (m *Machine) settle() {
-	for changed := m.begun; changed && !m.ending(); {
+	for changed := m.begun; changed && !m.Ending(); {
 		if m.verdict = m.judge(); m.verdict != nil {
 			m.stop(poddir.PodEnded, Stopping{})
 			break
 		}
 		changed = m.advance()
 	}
-	if m.ending() {
+	if m.Ending() {
 		m.advanceStop()
 	} else if ready := !slices.ContainsFunc(m.apps, func(a *app) bool { return !a.fine() }); ready != m.ready {
 		m.ready = ready

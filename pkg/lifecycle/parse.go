@@ -74,6 +74,26 @@ func ParseRestart(s string) (Restart, error) {
 	return r, nil
 }
 
+// String is what ParseRestart and ParseCodes read.
+func (r Restart) String() string {
+	s := string(r.Mode)
+	switch r.Mode {
+	case OnCodes:
+		codes := make([]string, len(r.Codes))
+		for i, c := range r.Codes {
+			codes[i] = strconv.Itoa(c)
+		}
+		s = "on " + strings.Join(codes, ",")
+	case "":
+		s = string(Never)
+	case Never, OnFailure, Always:
+	}
+	if r.Max > 0 {
+		s += ":" + strconv.Itoa(r.Max)
+	}
+	return s
+}
+
 // ParseCodes understands a list of exit codes such as 0,3,137.
 func ParseCodes(s string) ([]int, error) {
 	var codes []int
@@ -118,15 +138,18 @@ func appOf(m *podspec.App) (a App, err error) {
 	if a.Role, err = ParseRole(get(podspec.AnnRole)); err != nil {
 		return a, err
 	}
-	if v := get(podspec.AnnAfter); v != "" {
-		if a.After, err = ParseAfter(v); err != nil {
-			return a, err
+	for name, list := range map[string]*[]After{podspec.AnnAfter: &a.After, podspec.AnnBefore: &a.Before} {
+		if v := get(name); v != "" {
+			if *list, err = ParseAfter(v); err != nil {
+				return a, err
+			}
 		}
 	}
 	if a.Restart, err = restartOf(a.Role, get(podspec.AnnRestart), get(podspec.AnnRestartOn)); err != nil {
 		return a, err
 	}
-	a.Checked = get(podspec.AnnReady) != ""
+	// What a post-start handler has not finished is not ready.
+	a.Checked = get(podspec.AnnReady) != "" || get(podspec.AnnPostStart) != ""
 	return a, nil
 }
 

@@ -12,7 +12,7 @@ import (
 // finished.
 func (m *Machine) restart(a *app, at time.Time) (time.Duration, bool) {
 	switch {
-	case m.ending() || a.left:
+	case m.Ending() || a.left:
 		return 0, false
 	case a.again:
 		a.streak = 0
@@ -61,7 +61,7 @@ func (m *Machine) CanRestart(name string) error {
 	switch {
 	case a == nil:
 		return errs.Newf(errs.NotFound, "app %s: not in this pod", name)
-	case m.ending():
+	case m.Ending():
 		return errs.Newf(errs.Unavailable, "app %s: the pod is being stopped", name)
 	case a.phase == waiting:
 		return errs.Newf(errs.Unavailable, "app %s: not started yet", name)

@@ -57,7 +57,7 @@ func (m *Machine) halt(a *app, how Stopping) {
 }
 
 func (m *Machine) stopApp(a *app, how Stopping) {
-	if a == nil || m.ending() {
+	if a == nil || m.Ending() {
 		return
 	}
 	switch a.phase {

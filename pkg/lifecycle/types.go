@@ -89,6 +89,7 @@ type App struct {
 	StopSignal int
 	Role       Role // "" means RoleApp
 	After      []After
+	Before     []After // App is the one that waits, Condition what it waits for in this one
 	Restart    Restart // the zero value means Never
 	Checked    bool    // it is ready when AppReady says so, else as soon as it runs
 }

@@ -49,20 +49,25 @@ type ExposedPort struct {
 // Annotations of the pod.
 const (
 	AnnExitPolicy = "rkt/lifecycle/exit-policy" // all, any, anyOnFailure
+	AnnPodName    = "rkt/pod-name"              // as CheckPodName wants it
 )
 
 // Annotations of an app.
 const (
-	AnnStopSignal  = "rkt/lifecycle/stop-signal"  // a name or number, from the image by default
-	AnnStopTimeout = "rkt/lifecycle/stop-timeout" // a Go duration
-	AnnRole        = "rkt/lifecycle/role"         // app, init, sidecar
-	AnnRestart     = "rkt/lifecycle/restart"      // never, on-failure[:max], always
-	AnnRestartOn   = "rkt/lifecycle/restart-on"   // exit codes, comma separated
-	AnnAfter       = "rkt/lifecycle/after"        // app[:condition],…
-	AnnReady       = "rkt/lifecycle/ready"
-	AnnLive        = "rkt/lifecycle/live"
-	AnnSeed        = "rkt/volumes/seed" // mount points whose implicit volume starts with the image's content, comma separated
-	AnnStdin       = "rkt/stdio/stdin"  // null or inherit
+	AnnStopSignal  = "rkt/lifecycle/stop-signal"         // a name or number, from the image by default
+	AnnStopTimeout = "rkt/lifecycle/stop-timeout"        // a Go duration
+	AnnRole        = "rkt/lifecycle/role"                // app, init, sidecar
+	AnnRestart     = "rkt/lifecycle/restart"             // never, on-failure[:max], always
+	AnnRestartOn   = "rkt/lifecycle/restart-on"          // exit codes, comma separated
+	AnnKeepRootFS  = "rkt/lifecycle/restart-keep-rootfs" // true: a restart finds what was written
+	AnnAfter       = "rkt/lifecycle/after"               // app[:condition],…
+	AnnBefore      = "rkt/lifecycle/before"              // the same, of those that wait for this app
+	AnnReady       = "rkt/lifecycle/ready"               // ParseReady
+	AnnLive        = "rkt/lifecycle/live"                // ParseLive
+	AnnPostStart   = "rkt/lifecycle/post-start"          // ParseHook
+	AnnPreStop     = "rkt/lifecycle/pre-stop"            // ParseHook
+	AnnSeed        = "rkt/volumes/seed"                  // mount points whose implicit volume starts with the image's content, comma separated
+	AnnStdin       = "rkt/stdio/stdin"                   // null or inherit
 )
 
 // Find returns the app of the name, nil if there is none.

@@ -79,36 +79,53 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-func TestCheckSupported(t *testing.T) {
-	for value, refused := range map[string]bool{
-		`rkt/lifecycle/restart","value":"never`: false, `rkt/lifecycle/restart","value":"always`: true,
-		`rkt/lifecycle/role","value":"app`: false, `rkt/lifecycle/role","value":"init`: true,
-		`rkt/lifecycle/after","value":"db`: true, `rkt/lifecycle/ready","value":"x`: true, `rkt/lifecycle/live","value":"x`: true,
-		`example.com/x","value":"y`: false,
+func TestAppAnnotations(t *testing.T) {
+	for _, c := range []struct {
+		name, value string
+		good        bool
+	}{
+		{"stop-signal", "SIGQUIT", true},
+		{"stop-signal", "rtmin+3", true},
+		{"stop-signal", "64", true},
+		{"stop-signal", "65", false},
+		{"stop-signal", "SIGNOPE", false},
+		{"stop-signal", "", false},
+		{"stop-signal", "TERM+1", false},
+		{"stop-signal", "15 ", false},
+		{"stop-timeout", "-1s", false},
+		{"ready", "notify", true},
+		{"ready", "x", false},
+		{"live", "tcp:80,period=2s", true},
+		{"live", "notify", false},
+		{"post-start", "http:80/", true},
+		{"pre-stop", "tcp:80", false},
+		{"restart-keep-rootfs", "yes", false},
 	} {
-		text := strings.Replace(whole, `"mounts":[`, `"annotations":[{"name":"`+value+`"}],"mounts":[`, 1)
-		p, err := Parse([]byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = p.CheckSupported()
-		name, _, _ := strings.Cut(value, `"`)
-		if refused != (err != nil) || refused && (!errs.Is(err, errs.Unsupported) || !strings.Contains(err.Error(), name)) {
-			t.Errorf("%s: %v", value, err)
+		name := "rkt/lifecycle/" + c.name
+		text := strings.Replace(whole, `"mounts":[`, `"annotations":[{"name":"`+name+`","value":"`+c.value+`"}],"mounts":[`, 1)
+		_, err := Parse([]byte(text))
+		if c.good != (err == nil) || !c.good && (!errs.Is(err, errs.Usage) || !strings.Contains(err.Error(), name)) {
+			t.Errorf("%s %q: %v", name, c.value, err)
 		}
 	}
 }
 
-func TestStopSignal(t *testing.T) {
-	for value, good := range map[string]bool{"SIGQUIT": true, "rtmin+3": true, "64": true, "65": false, "SIGNOPE": false, "": false, "TERM+1": false, "15 ": false} {
-		text := strings.Replace(whole, `"mounts":[`, `"annotations":[{"name":"rkt/lifecycle/stop-signal","value":"`+value+`"}],"mounts":[`, 1)
-		p, err := Parse([]byte(text))
-		if err != nil {
-			t.Fatal(err)
+func TestParseSignal(t *testing.T) {
+	for s, want := range map[string]int{
+		"SIGTERM": 15, "TERM": 15, "sigterm": 15, "15": 15, "SIGRTMIN+3": 37, "RTMIN": 34, "SIGRTMAX-2": 62, "64": 64, "SIGPOLL": 29,
+		"": 0, "0": 0, "65": 0, "-1": 0, "SIG": 0, "SIGNOPE": 0, "SIGRTMIN-1": 0, "SIGRTMIN+31": 0, "SIGRTMAX+1": 0, "SIGTERM+1": 0, "RTMIN+": 0, "RTMIN+-1": 0, "+3": 0,
+	} {
+		got, err := ParseSignal(s)
+		if got != want || (err == nil) != (want != 0) {
+			t.Errorf("%q is %d, %v; want %d", s, got, err, want)
 		}
-		err = p.CheckSupported()
-		if good != (err == nil) || !good && (!errs.Is(err, errs.Usage) || !strings.Contains(err.Error(), AnnStopSignal) || len(errs.Hints(err)) == 0) {
-			t.Errorf("%q: %v", value, err)
+	}
+}
+
+func TestPodName(t *testing.T) {
+	for name, good := range map[string]bool{"db": true, "shop-db2": true, "": false, "Db": false, "-x": false, "a/b": false, "..": false, strings.Repeat("a", 201): false} {
+		if err := CheckPodName(name); good != (err == nil) {
+			t.Errorf("%q: %v", name, err)
 		}
 	}
 }

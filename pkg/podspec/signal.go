@@ -3,8 +3,15 @@ package podspec
 import (
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
+)
+
+// How an app is stopped that says nothing of it.
+const (
+	DefaultStopSignal  = 15 // SIGTERM
+	DefaultStopTimeout = 10 * time.Second
 )
 
 // The real-time signals as C libraries number them: the kernel's first two

@@ -68,6 +68,11 @@ func (p *Pod) Validate() error {
 			return fmt.Errorf("annotations: %s: %w", AnnExitPolicy, err)
 		}
 	}
+	if s, ok := p.Annotations.Get(AnnPodName); ok {
+		if err := CheckPodName(s); err != nil {
+			return fmt.Errorf("annotations: %s: %w", AnnPodName, err)
+		}
+	}
 	return p.checkPorts()
 }
 
@@ -80,26 +85,18 @@ func CheckExitPolicy(s string) error {
 	return errs.Newf(errs.Usage, "%q: not all, any or anyOnFailure", s)
 }
 
-// CheckSupported refuses what a manifest may ask for and this version can't
-// do. Left out silently it would run otherwise than was meant.
-func (p *Pod) CheckSupported() error {
-	for i := range p.Apps {
-		a := &p.Apps[i]
-		if v, ok := a.Annotations.Get(AnnStopSignal); ok {
-			if _, err := ParseSignal(v); err != nil {
-				return fmt.Errorf("app %s: annotation %s: %w", a.Name, AnnStopSignal, err)
-			}
-		}
-		for _, later := range []struct{ name, harmless string }{
-			{AnnRole, "app"}, {AnnRestart, "never"}, {AnnAfter, ""}, {AnnReady, ""}, {AnnLive, ""},
-		} {
-			if v, ok := a.Annotations.Get(later.name); ok && v != later.harmless {
-				return errs.Newf(errs.Unsupported, "app %s: annotation %s=%s: not supported yet", a.Name, later.name, v)
-			}
-		}
+// CheckPodName says whether s can be a pod's name: a lower-case word that is
+// a file name, and can't be taken for a flag.
+func CheckPodName(s string) error {
+	if err := appc.StrictName(s); err != nil || len(s) > maxPodName {
+		return errs.WithHint(errs.Newf(errs.Usage, "pod name %q: not lower-case letters, digits and single hyphens between them, %d at the most", s, maxPodName),
+			"a name such as shop-db will do")
 	}
 	return nil
 }
+
+// maxPodName leaves room for what a file name may need beside it.
+const maxPodName = 200
 
 func (p *Pod) checkVolumes() (map[string]bool, error) {
 	seen := map[string]bool{}
@@ -174,10 +171,39 @@ func (a *App) checkAnnotations() error {
 	if err := a.Annotations.Validate(); err != nil {
 		return err
 	}
-	if s, ok := a.Annotations.Get(AnnStopTimeout); ok {
-		if d, err := time.ParseDuration(s); err != nil || d < 0 {
-			return errs.Newf(errs.Usage, "annotations: %s: %q: not a duration such as 10s", AnnStopTimeout, s)
+	for _, c := range []struct {
+		name  string
+		check func(string) error
+	}{
+		{AnnStopTimeout, checkStopTimeout},
+		{AnnStopSignal, func(s string) error { return second(ParseSignal(s)) }},
+		{AnnReady, func(s string) error { return second(ParseReady(s)) }},
+		{AnnLive, func(s string) error { return second(ParseLive(s)) }},
+		{AnnPostStart, func(s string) error { return second(ParseHook(s)) }},
+		{AnnPreStop, func(s string) error { return second(ParseHook(s)) }},
+		{AnnKeepRootFS, checkBool},
+	} {
+		if s, ok := a.Annotations.Get(c.name); ok {
+			if err := c.check(s); err != nil {
+				return fmt.Errorf("annotations: %s: %w", c.name, err)
+			}
 		}
+	}
+	return nil
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func checkStopTimeout(s string) error {
+	if d, err := time.ParseDuration(s); err != nil || d < 0 {
+		return errs.Newf(errs.Usage, "%q: not a duration such as 10s", s)
+	}
+	return nil
+}
+
+func checkBool(s string) error {
+	if s != "true" && s != "false" {
+		return errs.Newf(errs.Usage, "%q: neither true nor false", s)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/appc"
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/image"
+	"github.com/rkt-pods/rkt/pkg/lifecycle"
 	"github.com/rkt-pods/rkt/pkg/podspec"
 )
 
@@ -25,6 +26,8 @@ type Options struct {
 	EnvFile    []appc.EnvVar
 	Env        []appc.EnvVar
 	ExitPolicy string
+	Name       string            // of the pod
+	Labels     map[string]string // of the pod
 	// StopTimeout is for apps that have none of their own; nil: the default.
 	StopTimeout *time.Duration
 }
@@ -71,6 +74,10 @@ func Plan(o Options) (Result, error) {
 		}
 		pod.Annotations.Set(podspec.AnnExitPolicy, o.ExitPolicy)
 	}
+	if o.Name != "" {
+		pod.Annotations.Set(podspec.AnnPodName, o.Name)
+	}
+	pod.UserLabels = o.Labels
 	if err := checkVolumeNames(o.Volumes); err != nil {
 		return Result{}, err
 	}
@@ -146,10 +153,11 @@ func finish(pod *podspec.Pod, images map[string]*image.Manifest) (Result, error)
 			r.Warnings = append(r.Warnings, fmt.Sprintf("volume %s: no app mounts it, ignoring", v.Name))
 		}
 	}
-	if err := pod.CheckSupported(); err != nil {
+	if err := pod.Validate(); err != nil {
 		return r, err
 	}
-	return r, pod.Validate()
+	_, _, err := lifecycle.Of(pod)
+	return r, err
 }
 
 // implicit adds an empty volume for a mount point that has none, and returns

@@ -154,6 +154,11 @@ func mounts(app *App, in Input, ra *podspec.App, spec *appc.App, set *volumeSet)
 		}
 		app.Mounts = append(app.Mounts, m)
 	}
+	if app.Notifies() {
+		app.Mounts = append(app.Mounts, Mount{
+			Type: "bind", Target: NotifyPath, Options: []string{"nosuid", "noexec", "nodev"}, CreateAs: "file", Volume: NotifyVolume,
+		})
+	}
 	app.Mounts = append(app.Mounts, volumes...)
 	slices.SortStableFunc(app.Mounts, func(a, b Mount) int {
 		return slices.Compare(strings.Split(a.Target, "/"), strings.Split(b.Target, "/"))

@@ -315,18 +315,6 @@ func TestProfileAsksForNoNewerKernel(t *testing.T) {
 	}
 }
 
-func TestParseSignal(t *testing.T) {
-	for s, want := range map[string]int{
-		"SIGTERM": 15, "TERM": 15, "sigterm": 15, "15": 15, "SIGRTMIN+3": 37, "RTMIN": 34, "SIGRTMAX-2": 62, "64": 64, "SIGPOLL": 29,
-		"": 0, "0": 0, "65": 0, "-1": 0, "SIG": 0, "SIGNOPE": 0, "SIGRTMIN-1": 0, "SIGRTMIN+31": 0, "SIGRTMAX+1": 0, "SIGTERM+1": 0, "RTMIN+": 0, "RTMIN+-1": 0, "+3": 0,
-	} {
-		got, err := ParseSignal(s)
-		if got != want || (err == nil) != (want != 0) {
-			t.Errorf("%q is %d, %v; want %d", s, got, err, want)
-		}
-	}
-}
-
 func TestCheckHostname(t *testing.T) {
 	for name, ok := range map[string]bool{
 		"web-1.example.com": true, strings.Repeat("a", 64): true,

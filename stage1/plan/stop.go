@@ -8,20 +8,11 @@ import (
 	"github.com/rkt-pods/rkt/pkg/podspec"
 )
 
-// DefaultStopTimeout is how long an app may take to stop.
-const DefaultStopTimeout = 10 * time.Second
-
-// sigTerm is the stop signal of an app that names none.
-const sigTerm = 15
-
-// ParseSignal is podspec.ParseSignal.
-func ParseSignal(s string) (int, error) { return podspec.ParseSignal(s) }
-
 // stopRules take the app's own annotations before the image's.
 func stopRules(app *App, own, image appc.Annotations) error {
-	app.StopSignal, app.StopTimeout = sigTerm, DefaultStopTimeout
+	app.StopSignal, app.StopTimeout = podspec.DefaultStopSignal, podspec.DefaultStopTimeout
 	if v, ok := annotation(podspec.AnnStopSignal, own, image); ok {
-		n, err := ParseSignal(v)
+		n, err := podspec.ParseSignal(v)
 		if err != nil {
 			return wrap("stop signal", errs.WithClass(errs.Usage, err))
 		}

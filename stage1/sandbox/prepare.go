@@ -114,6 +114,8 @@ func (m *mounter) mountAll(list []plan.Mount) error {
 		switch entry.Volume {
 		case plan.ShmVolume:
 			entry.Source = filepath.Join(m.pod.base, shmDir)
+		case plan.NotifyVolume:
+			entry.Source = filepath.Join(m.pod.base, notifyDir, m.app.Name)
 		}
 		if !entry.VolumeEntry {
 			m.app.Mounts = append(m.app.Mounts, entry)

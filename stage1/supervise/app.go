@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -32,11 +33,15 @@ type app struct {
 	prefix  []byte
 	pod     *pod
 
-	rootfs chan mounted // the one result of mounting it
+	before *app         // the execution before, until its rootfs is given up
+	rootfs chan mounted // the one result of mounting it, always put back
 	log    *crilog.Writer
-	abort  context.CancelFunc // gives up the start; set by the event loop
+	ctx    context.Context    // ends with the execution, or when it is killed
+	abort  context.CancelFunc // ends ctx; both are set by the event loop
+	beside crew               // probes and hooks, which end with the main process
 
-	process launch.Process // set by the event loop from the event
+	base    launch.App     // set by the event loop from the event, as is process
+	process launch.Process // nil until the program runs
 	early   []os.Signal    // those that came before it; the event loop's
 }
 
@@ -47,11 +52,14 @@ type mounted struct {
 }
 
 // live runs the app from start to end and sends one event of each.
-func (a *app) live(ctx context.Context) {
+func (a *app) live() {
 	defer a.closeLog()
-	base, started, err := a.start(ctx)
+	heard, base, started, err := a.start(a.ctx)
+	if heard != nil {
+		defer heard.Close()
+	}
 	if err != nil {
-		if ctx.Err() == nil {
+		if a.ctx.Err() == nil {
 			a.report(err)
 		}
 		a.pod.send(happened{
@@ -62,8 +70,9 @@ func (a *app) live(ctx context.Context) {
 	now := time.Now()
 	a.pod.send(happened{
 		event: lifecycle.AppStarted{App: a.plan.Name, At: now}, at: now,
-		app: a.plan.Name, process: started.process, notes: base.Notes,
+		app: a.plan.Name, process: started.process, base: &base, notes: base.Notes,
 	})
+	a.watch(base, heard)
 	usage, err := started.process.Wait()
 	end, exit := time.Now(), exitOf(usage)
 	if err != nil {
@@ -71,6 +80,8 @@ func (a *app) live(ctx context.Context) {
 		exit = lifecycle.Exit{Code: lifecycle.CodeSetup}
 		a.report(err)
 	}
+	a.abort()
+	a.beside.finish()
 	if err := started.end(); err != nil {
 		a.report(err)
 	}
@@ -105,23 +116,35 @@ func (r *running) end() error {
 	return err
 }
 
-// start takes the app to the point where its program runs. What it returns
-// first is the app as any other process of it is to be launched.
-func (a *app) start(ctx context.Context) (launch.App, *running, error) {
-	var m mounted
-	select {
-	case m = <-a.rootfs:
-	case <-ctx.Done(): // a layer on a server that does not answer, say
-		return launch.App{}, nil, context.Cause(ctx)
+// start takes the app to the point where its program runs. Beside the socket on
+// which it may say that it is ready, nil if it has none, it returns the app as
+// any other process of it is to be launched.
+func (a *app) start(ctx context.Context) (heard *net.UnixConn, la launch.App, r *running, err error) {
+	if err := a.takeOver(ctx); err != nil {
+		return nil, la, nil, err
 	}
-	if m.err != nil {
-		return launch.App{}, nil, m.err
+	m, err := a.mountedRootFS(ctx)
+	if err == nil {
+		err = m.err
 	}
-	var err error
-	if a.log, err = crilog.Create(a.attempt.Log(), crilog.Options{}); err != nil {
-		return launch.App{}, nil, fmt.Errorf("log: %w", err)
+	if err != nil {
+		return nil, la, nil, err
 	}
-	la, err := a.pod.box.resolve(a.plan, m.path)
+	if a.log, err = crilog.Create(a.attempt.Log(), a.pod.logs); err != nil {
+		return nil, la, nil, fmt.Errorf("log: %w", err)
+	}
+	if a.plan.Notifies() {
+		if heard, err = a.pod.box.hear(a.plan.Name); err != nil {
+			return nil, la, nil, err
+		}
+	}
+	la, r, err = a.launch(ctx, m.path)
+	return heard, la, r, err
+}
+
+// launch runs the app's program in its mounted rootfs.
+func (a *app) launch(ctx context.Context, rootfs string) (launch.App, *running, error) {
+	la, err := a.pod.box.resolve(a.plan, rootfs)
 	if err != nil {
 		return la, nil, err
 	}
@@ -195,9 +218,7 @@ func (a *app) alone(ctx context.Context) error {
 	if c == "" {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, emptyDeadline)
-	defer cancel()
-	if err := a.pod.groups.clear(ctx, a.plan.Name); err != nil {
+	if err := a.clear(ctx); err != nil {
 		return fmt.Errorf("%s: no start beside what runs with it: %w", c, err)
 	}
 	return nil

@@ -3,8 +3,8 @@ package supervise
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -57,8 +57,15 @@ func (l *fakeLauncher) Start(_ context.Context, a launch.App) (launch.Process, e
 	return &fakeProcess{cmd}, nil
 }
 
-func (*fakeLauncher) Exec(context.Context, string, string, launch.Exec) (launch.Process, error) {
-	return nil, errors.New("not used")
+// Exec runs a probe's program, which is in no app's group.
+func (l *fakeLauncher) Exec(_ context.Context, _, _ string, e launch.Exec) (launch.Process, error) {
+	cmd := exec.Command(e.Argv[0], e.Argv[1:]...)
+	cmd.Stdout, cmd.Stderr = e.Stdio.Stdout, e.Stdio.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, &launch.StartError{ExitCode: 127, Err: err}
+	}
+	return &fakeProcess{cmd}, nil
 }
 
 func (p *fakeProcess) PID() int                   { return p.cmd.Process.Pid }
@@ -82,6 +89,7 @@ type fakeKernel struct {
 	opened    bool
 	init      bool
 	lookupErr error
+	dir       string // of the notify sockets
 }
 
 func (k *fakeKernel) create() error {
@@ -129,8 +137,12 @@ func (k *fakeKernel) startInit(context.Context) (proc.ID, error) {
 func (k *fakeKernel) prepare(plan.App, poddir.AttemptDir) (string, error) {
 	return "/", k.fail["prepare"]
 }
+func (k *fakeKernel) release(string) error { return k.fail["release"] }
+func (k *fakeKernel) hear(app string) (*net.UnixConn, error) {
+	return net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(k.dir, app), Net: "unixgram"})
+}
 func (k *fakeKernel) resolve(a plan.App, rootfs string) (launch.App, error) {
-	return launch.App{App: a, RootFS: rootfs, UID: os.Getuid(), GID: os.Getgid()}, k.fail["resolve"]
+	return launch.App{App: a, RootFS: rootfs, Namespaces: launch.Namespaces{Net: -1}, UID: os.Getuid(), GID: os.Getgid()}, k.fail["resolve"]
 }
 func (k *fakeKernel) lookup(launch.App) error        { return k.lookupErr }
 func (k *fakeKernel) killInit(context.Context) error { k.init = false; return nil }
@@ -187,7 +199,7 @@ func newTestPod(t *testing.T, options poddir.RunOptions, policy string, specs ..
 		t.Fatal(err)
 	}
 	tp := &testPod{t: t, in: in, launcher: &fakeLauncher{groups: map[string][]int{}}}
-	tp.kernel = &fakeKernel{launcher: tp.launcher, fail: map[string]error{}}
+	tp.kernel = &fakeKernel{launcher: tp.launcher, fail: map[string]error{}, dir: t.TempDir()}
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		t.Fatal(err)
@@ -251,10 +263,12 @@ func (tp *testPod) wantCode(want int) {
 	}
 }
 
-func (tp *testPod) statusOf(app string) poddir.Status {
+func (tp *testPod) statusOf(app string) poddir.Status { return tp.attemptOf(app, 0) }
+
+func (tp *testPod) attemptOf(app string, n int) poddir.Status {
 	tp.t.Helper()
 	var s poddir.Status
-	get(tp.t, tp.records.dir.App(app).Attempt(0).Status(), &s)
+	get(tp.t, tp.records.dir.App(app).Attempt(n).Status(), &s)
 	return s
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"net"
 	"path/filepath"
 	"time"
 
@@ -25,6 +26,11 @@ type box interface {
 	startInit(ctx context.Context) (proc.ID, error)
 	// prepare mounts the app's rootfs. It may run beside startInit.
 	prepare(app plan.App, attempt poddir.AttemptDir) (rootfs string, err error)
+	// release takes down what prepare and resolve have mounted.
+	release(rootfs string) error
+	// hear makes the socket on which the app says that it is ready; it comes
+	// before prepare. What is heard ends with Close.
+	hear(app string) (*net.UnixConn, error)
 	// resolve completes the app with what its rootfs says, user and groups
 	// above all. It comes after prepare and startInit.
 	resolve(app plan.App, rootfs string) (launch.App, error)

@@ -7,9 +7,11 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/rkt-pods/rkt/pkg/crilog"
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/lifecycle"
 	"github.com/rkt-pods/rkt/pkg/limits"
@@ -34,8 +36,11 @@ type pod struct {
 
 	stdin       *os.File
 	out, errout *output
-	tty         *terminal    // nil unless the pod has one
-	notify      func(error)  // tells the user
+	tty         *terminal   // nil unless the pod has one
+	notify      func(error) // tells the user
+	herald      *herald     // tells the service manager
+	watchdog    time.Duration
+	logs        crilog.Options
 	tell        func(string) // tells who debugs; may be nil
 	born        time.Time
 
@@ -53,6 +58,7 @@ type pod struct {
 	exit    poddir.Exit
 	failed  error // the end could not be recorded
 	stopped bool  // somebody asked for the end
+	paused  atomic.Bool
 
 	mu   sync.Mutex
 	once map[string]bool
@@ -64,6 +70,7 @@ type happened struct {
 	at      time.Time
 	app     string         // "" if it is not about one
 	process launch.Process // with AppStarted
+	base    *launch.App    // with AppStarted: the app as it was launched
 	usage   *launch.Exit   // with AppExited
 	notes   []string       // with AppStarted and AppStartFailed
 }
@@ -120,11 +127,17 @@ func (p *pod) loop(first lifecycle.Event) {
 	p.handle(happened{event: first, at: time.Now()})
 	idle := time.NewTimer(idleAfter)
 	defer idle.Stop()
+	watchdog, stop := p.herald.watchdog(p.watchdog)
+	defer stop()
 	for !p.machine.Over() {
 		select {
 		case <-idle.C:
 			if err := trim(); err != nil {
 				p.report(fmt.Errorf("give memory back: %w", err))
+			}
+		case <-watchdog:
+			if err := p.herald.send("WATCHDOG=1"); err != nil {
+				p.reportOnce("notify", err)
 			}
 		case h := <-p.events:
 			p.handle(h)
@@ -145,6 +158,7 @@ func (p *pod) handle(h happened) {
 		p.trace("action %T%+v", action, action)
 		p.do(action, h.at)
 	}
+	p.proclaim()
 	if err := p.records.publish(); err != nil {
 		// Only list and status of ordinary users read it.
 		p.reportOnce("summary", fmt.Errorf("summary: %w", err))
@@ -162,7 +176,7 @@ func (p *pod) note(h happened) {
 		s.Notes = h.notes
 	}
 	if h.process != nil {
-		a.process = h.process
+		a.process, a.base = h.process, *h.base
 		p.write(a, func(s *poddir.Status) {
 			s.State, s.PID, s.StartedAt = poddir.Running, h.process.PID(), new(h.at.UTC())
 			s.Isolators = a.isolated(h.process)
@@ -186,11 +200,16 @@ func (p *pod) note(h happened) {
 // one will be too: the pod must not go on unrecorded.
 func (p *pod) write(a *app, f func(*poddir.Status)) {
 	if err := p.records.change(a.plan.Name, f); err != nil {
-		err = fmt.Errorf("app %s: status: %w", a.plan.Name, err)
-		p.report(err)
-		// Not from here: the loop is in the middle of an event.
-		go p.send(happened{event: lifecycle.Failed{Message: err.Error()}, at: time.Now()})
+		p.unrecorded(a.plan.Name, err)
 	}
+}
+
+// unrecorded ends the pod, whose records can't be kept.
+func (p *pod) unrecorded(app string, err error) {
+	err = fmt.Errorf("app %s: status: %w", app, err)
+	p.report(err)
+	// Not from here: the loop is in the middle of an event.
+	go p.send(happened{event: lifecycle.Failed{Message: err.Error()}, at: time.Now()})
 }
 
 func (p *pod) do(action lifecycle.Action, at time.Time) {
@@ -198,17 +217,29 @@ func (p *pod) do(action lifecycle.Action, at time.Time) {
 	case lifecycle.StartApp:
 		a := p.find(x.App)
 		p.write(a, func(s *poddir.Status) { s.State = poddir.Starting })
-		var ctx context.Context
-		ctx, a.abort = context.WithCancel(p.ctx)
-		go a.live(ctx)
+		a.ctx, a.abort = context.WithCancel(p.ctx)
+		go a.live()
 	case lifecycle.SignalApp:
-		if err := p.find(x.App).process.Signal(syscall.Signal(x.Signal)); err != nil && !gone(err) {
-			p.report(fmt.Errorf("app %s: stop signal: %w", x.App, err))
-		}
+		p.find(x.App).askToEnd(syscall.Signal(x.Signal))
 	case lifecycle.ArmStopTimer:
-		time.AfterFunc(p.find(x.App).plan.StopTimeout, func() {
+		timeout := p.find(x.App).plan.StopTimeout
+		if x.Timeout != nil {
+			timeout = *x.Timeout
+		}
+		time.AfterFunc(timeout, func() {
 			p.send(happened{event: lifecycle.StopTimeout{App: x.App, Restarts: x.Restarts}, at: time.Now()})
 		})
+	case lifecycle.ShowReady:
+		p.write(p.find(x.App), func(s *poddir.Status) {
+			s.State, s.ReadyAt = poddir.Running, nil
+			if x.Ready {
+				s.State, s.ReadyAt = poddir.Ready, new(at.UTC())
+			}
+		})
+	case lifecycle.PodReady:
+		// handle tells it, with what else has changed.
+	case lifecycle.ArmBackoff:
+		p.armBackoff(x)
 	case lifecycle.KillApp:
 		p.find(x.App).abort()
 		if err := p.groups.kill(x.App); err != nil {
@@ -320,9 +351,7 @@ func (p *pod) pass(s os.Signal) {
 		}
 		return
 	}
-	if err := a.process.Signal(number); err != nil && !gone(err) {
-		p.report(fmt.Errorf("app %s: signal %v: %w", a.plan.Name, number, err))
-	}
+	a.signal(number)
 }
 
 func (p *pod) only() *app {

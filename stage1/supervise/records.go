@@ -68,6 +68,7 @@ func newRecords(dir poddir.Dir, runDir string, in *inputs) *records {
 	r.summary = poddir.Summary{
 		UUID: dir.UUID(), CreatedAt: in.created, State: "running", Networks: in.options.Net, Apps: []poddir.SummaryApp{},
 	}
+	r.summary.Name, _ = in.manifest.Annotations.Get(podspec.AnnPodName)
 	for _, app := range in.manifest.Apps {
 		img := in.images[app.Name]
 		r.status[app.Name] = &poddir.Status{App: app.Name, State: poddir.Waiting}
@@ -105,6 +106,33 @@ func (r *records) begin() error {
 		}
 	}
 	return nil
+}
+
+// next makes the folder of the app's next execution, which waits for its time.
+// After an error the last one's status stays the app's.
+func (r *records) next(app string, restarts int) error {
+	if err := fault.Step("attempt.create"); err != nil {
+		return err
+	}
+	last := r.status[app]
+	s := &poddir.Status{App: app, Attempt: restarts, Restarts: restarts, State: poddir.Backoff, Notes: last.Notes}
+	r.status[app] = s
+	err := os.MkdirAll(string(r.attempt(app)), 0o700)
+	if err == nil {
+		err = r.change(app, func(*poddir.Status) {})
+	}
+	if err != nil {
+		r.status[app] = last
+		return err
+	}
+	return nil
+}
+
+// readiness puts down whether the pod is ready, or what that waits for.
+func (r *records) readiness(ready bool, awaiting string) {
+	if r.summary.Ready != ready || r.summary.Awaiting != awaiting {
+		r.summary.Ready, r.summary.Awaiting, r.dirty = ready, awaiting, true
+	}
 }
 
 // change writes an app's new status. A final one is synced, for nobody may be

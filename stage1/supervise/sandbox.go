@@ -2,6 +2,7 @@ package supervise
 
 import (
 	"context"
+	"net"
 
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/pkg/proc"
@@ -31,6 +32,10 @@ func (s sandboxed) startInit(ctx context.Context) (proc.ID, error) {
 func (s sandboxed) prepare(app plan.App, attempt poddir.AttemptDir) (string, error) {
 	return s.pod.MountRootFS(app, attempt)
 }
+
+func (s sandboxed) release(rootfs string) error { return s.pod.UnmountRootFS(rootfs) }
+
+func (s sandboxed) hear(app string) (*net.UnixConn, error) { return s.pod.NotifySocket(app) }
 
 func (s sandboxed) resolve(app plan.App, rootfs string) (launch.App, error) {
 	return s.pod.Prepare(app, rootfs)

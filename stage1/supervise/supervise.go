@@ -24,6 +24,7 @@ import (
 
 	"github.com/rkt-pods/rkt/pkg/abi"
 	"github.com/rkt-pods/rkt/pkg/atomicfile"
+	"github.com/rkt-pods/rkt/pkg/crilog"
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/lifecycle"
 	"github.com/rkt-pods/rkt/pkg/poddir"
@@ -43,8 +44,10 @@ type Env struct {
 	Launcher              launch.Launcher
 	KnowsCall             func(string) bool // whether a filter can have a rule for the system call
 	Stdin, Stdout, Stderr *os.File
-	Notify                func(error)  // tells the user what does not end the pod; any goroutine
-	Trace                 func(string) // tells who debugs how far things are; nil: nobody does
+	Notify                func(error)   // tells the user what does not end the pod; any goroutine
+	Trace                 func(string)  // tells who debugs how far things are; nil: nobody does
+	NotifySocket          string        // of the service manager, "" if there is none
+	Watchdog              time.Duration // how often that wants to hear of this process; 0: never
 }
 
 // Run supervises the pod until it has ended, and returns its exit code. With
@@ -75,7 +78,12 @@ func newPod(ctx context.Context, dir poddir.Dir, runDir string, env Env, in *inp
 		ctx: ctx, runDir: runDir, records: newRecords(dir, runDir, in), launcher: env.Launcher, knowsCall: env.KnowsCall,
 		stdin: env.Stdin, notify: env.Notify, tell: env.Trace, born: time.Now(),
 		events: make(chan happened), calls: make(chan call), over: make(chan struct{}),
-		signals: make(chan os.Signal, 64), once: map[string]bool{},
+		signals: make(chan os.Signal, 64), once: map[string]bool{}, watchdog: env.Watchdog,
+		logs: crilog.Options{MaxSize: in.options.LogMaxSize, MaxFiles: in.options.LogMaxFiles},
+	}
+	var err error
+	if p.herald, err = newHerald(env.NotifySocket); err != nil {
+		p.report(err)
 	}
 	p.out, p.errout = outputs(env.Stdout, env.Stderr)
 	return p
@@ -104,6 +112,7 @@ func (p *pod) run(in *inputs, err error, open func(plan.Pod, *records) (box, err
 		p.loop(lifecycle.Failed{Message: err.Error()})
 	}
 	p.tty.close() // what follows may be read by the user
+	p.herald.close()
 	p.tearDown()
 	p.flush()
 	switch {
@@ -137,11 +146,8 @@ func withHangup(list ...os.Signal) []os.Signal {
 
 // compile plans the pod; it does nothing yet.
 func (p *pod) compile(in *inputs) (plan.Pod, error) {
-	if err := in.manifest.CheckSupported(); err != nil {
+	if err := checkInteractive(in); err != nil {
 		return plan.Pod{}, err
-	}
-	if in.options.Interactive && len(in.manifest.Apps) != 1 {
-		return plan.Pod{}, errs.Newf(errs.Usage, "interactive: %d apps: only a pod of one app can be", len(in.manifest.Apps))
 	}
 	host, err := sandbox.HostFacts()
 	if err != nil {
@@ -159,12 +165,29 @@ func (p *pod) compile(in *inputs) (plan.Pod, error) {
 	})
 }
 
+// checkInteractive: the user's terminal is one app's, for one execution.
+func checkInteractive(in *inputs) error {
+	if !in.options.Interactive {
+		return nil
+	}
+	if n := len(in.manifest.Apps); n != 1 {
+		return errs.Newf(errs.Usage, "interactive: %d apps: only a pod of one app can be", n)
+	}
+	_, apps, err := lifecycle.Of(in.manifest)
+	if err == nil && apps[0].Restart.Mode != lifecycle.Never {
+		err = errs.Newf(errs.Usage, "interactive: app %s: can't be restarted then", apps[0].Name)
+	}
+	return err
+}
+
 // assemble makes the machine and the apps. Without a plan they have names, so
 // that each gets its status.
 func (p *pod) assemble(in *inputs, planned plan.Pod) error {
-	policy, _ := in.manifest.Annotations.Get(podspec.AnnExitPolicy)
-	var known []lifecycle.App
-	for _, m := range in.manifest.Apps {
+	policy, known, err := lifecycle.Of(in.manifest)
+	if err != nil {
+		return err
+	}
+	for i, m := range in.manifest.Apps {
 		a := &app{pod: p, plan: plan.App{Name: m.Name}, rootfs: make(chan mounted, 1)}
 		if planned := planned.Find(m.Name); planned != nil {
 			a.plan = *planned
@@ -172,7 +195,7 @@ func (p *pod) assemble(in *inputs, planned plan.Pod) error {
 		s := p.records.status[m.Name]
 		s.Notes = a.plan.Notes
 		a.attempt = p.records.attempt(m.Name)
-		a.id = fmt.Sprintf("%s-%d", m.Name, s.Attempt)
+		a.id = executionID(m.Name, s.Attempt)
 		if in.options.LogPrefix == "always" || in.options.LogPrefix != "never" && len(in.manifest.Apps) > 1 {
 			a.prefix = []byte(m.Name + ": ")
 		}
@@ -180,10 +203,9 @@ func (p *pod) assemble(in *inputs, planned plan.Pod) error {
 			a.stdin = p.stdin
 		}
 		p.apps = append(p.apps, a)
-		known = append(known, lifecycle.App{Name: m.Name, StopSignal: a.plan.StopSignal})
+		known[i].StopSignal = a.plan.StopSignal
 	}
-	var err error
-	p.machine, err = lifecycle.New(lifecycle.Policy(policy), known)
+	p.machine, err = lifecycle.New(policy, known)
 	return err
 }
 

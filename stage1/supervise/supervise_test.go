@@ -320,9 +320,9 @@ func TestAppSetUpFails(t *testing.T) {
 
 func TestUnsupportedManifest(t *testing.T) {
 	tp := newTestPod(t, poddir.RunOptions{}, "", spec{
-		name: "a", script: "exit 0", ann: appc.Annotations{{Name: podspec.AnnRestart, Value: "always"}},
+		name: "a", script: "exit 0", ann: appc.Annotations{{Name: podspec.AnnLive, Value: "exec:true"}}, iso: retain("CAP_SYS_PTRACE"),
 	})
-	if code, err := tp.run(); code != 254 || err == nil {
+	if code, err := tp.run(); code != 254 || err == nil || !strings.Contains(err.Error(), "CAP_SYS_PTRACE") {
 		t.Errorf("code %d, error %v", code, err)
 	}
 	if s := tp.statusOf("a"); s.State != poddir.Exited {
