@@ -19,7 +19,7 @@ INITFLAGS := -Os -static -nostdlib -nostartfiles -ffreestanding -fno-stack-prote
 export GOFLAGS
 
 .PHONY: all
-all: bin/rkt bin/rkt-fetch bin/rkt-verify bin/stage1 bin/podinit
+all: bin/rkt bin/rkt-fetch bin/rkt-verify bin/stage1 bin/podinit bin/rkt-cni
 
 # rkt and its helpers are pure Go; stage1 needs cgo for libcontainer's and its own C part
 # that must run before the Go runtime, and is static so that it runs anywhere.
@@ -30,6 +30,12 @@ bin/rkt bin/rkt-fetch bin/rkt-verify:
 bin/stage1:
 	@pkg-config --exists libseccomp || { echo "make: stage1 needs libseccomp's headers and pkg-config: 'make host' installs them on Debian" >&2; exit 1; }
 	CGO_ENABLED=1 go build -tags '$(TAGS)' -ldflags '$(LDFLAGS) -linkmode external -extldflags -static' -o $@ ./cmd/stage1
+
+# The stock network plugins, as one program with a name for each in bin/cni.
+.PHONY: bin/rkt-cni
+bin/rkt-cni:
+	@mkdir -p bin
+	LDFLAGS='-s -w -buildid=' dist/cni/build bin
 
 bin/podinit: stage1/podinit/podinit.c
 	@mkdir -p bin
@@ -42,6 +48,9 @@ install: all
 	install -D -m 0755 bin/rkt-fetch $(DESTDIR)$(PREFIX)/libexec/rkt/rkt-fetch
 	install -D -m 0755 bin/stage1 $(DESTDIR)$(PREFIX)/libexec/rkt/stage1
 	install -D -m 0755 bin/podinit $(DESTDIR)$(PREFIX)/libexec/rkt/podinit
+	install -D -m 0755 bin/rkt-cni $(DESTDIR)$(PREFIX)/libexec/rkt/rkt-cni
+	mkdir -p $(DESTDIR)$(PREFIX)/libexec/rkt/cni
+	cp -P bin/cni/* $(DESTDIR)$(PREFIX)/libexec/rkt/cni/
 	for page in Documentation/man/*.1; do install -D -m 0644 $$page $(DESTDIR)$(PREFIX)/share/man/man1/$${page##*/}; done
 	install -D -m 0644 dist/completions/rkt.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/rkt
 	install -D -m 0644 dist/completions/_rkt $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_rkt
@@ -69,7 +78,7 @@ test: all
 lint:
 	@test -z "$$(gofmt -l cmd pkg stage0 stage1 tests)" || { echo "gofmt -w these:"; gofmt -l cmd pkg stage0 stage1 tests; exit 1; }
 	go vet -tags '$(TAGS)' ./...
-	shellcheck dist/host-setup tests/check tests/demo tests/vm/vm-run .ci/run
+	shellcheck dist/cni/build dist/host-setup tests/check tests/demo tests/vm/vm-run .ci/run
 	tests/lint
 
 # Writes the command pages, the man pages and the completions anew.
