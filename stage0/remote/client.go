@@ -50,6 +50,7 @@ type Client struct {
 // call is a request that has not ended.
 type call struct {
 	head     chan fetchwire.Head // gets at most one
+	headed   bool                // it has; only the receiver looks at it
 	ended    chan struct{}
 	err      error // once ended is closed
 	progress func(int64)
@@ -188,12 +189,11 @@ func (c *Client) take(m *fetchwire.Message) error {
 		if call.progress != nil {
 			call.progress(m.Progress.Bytes)
 		}
+	case call.headed:
+		return errs.Newf(errs.Corrupt, "rkt-fetch: two heads for one request")
 	default:
-		select {
-		case call.head <- *m.Head:
-		default:
-			return errs.Newf(errs.Corrupt, "rkt-fetch: two heads for one request")
-		}
+		call.headed = true
+		call.head <- *m.Head
 	}
 	return nil
 }

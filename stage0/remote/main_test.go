@@ -43,13 +43,20 @@ func testMain(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	program = filepath.Join(dir, "rkt-fetch")
-	cmd := exec.Command("go", "build", "-o", program, "../../cmd/rkt-fetch")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "%s%v\n", out, err)
+	if err := build(program, "../../cmd/rkt-fetch"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return m.Run()
+}
+
+func build(path, folder string) error {
+	cmd := exec.Command("go", "build", "-o", path, folder)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s%w", out, err)
+	}
+	return nil
 }
 
 // hostile is a registry, and a web server, that can be told to misbehave.

@@ -26,12 +26,7 @@ var allowed = map[fetchwire.Mode][]string{
 }
 
 func TestConfined(t *testing.T) {
-	probe := filepath.Join(t.TempDir(), "probe")
-	cmd := exec.Command("go", "build", "-o", probe, "./testdata/probe")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%s%v", out, err)
-	}
+	probe := buildProgram(t, "./testdata/probe")
 	landlocked := false
 	for mode, may := range allowed {
 		// What rkt's caller left open for all must not reach the child.
