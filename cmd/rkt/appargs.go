@@ -7,6 +7,7 @@ import (
 
 	"github.com/rkt-pods/rkt/pkg/appc"
 	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/stage0/fetch"
 	"github.com/rkt-pods/rkt/stage0/podplan"
 )
 
@@ -16,6 +17,7 @@ type appArg struct {
 	hasArgs   bool
 	execGiven bool
 	signature string      // file
+	pull      fetch.Pull  // "" means as for the whole command
 	plan      podplan.App // without its image and manifest
 }
 

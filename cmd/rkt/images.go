@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,9 @@ import (
 // caller owns: find or import the images, plan, create, fill.
 func (g *globals) preparePod(ctx context.Context, cmd *cobra.Command, o *podFlags, run *runFlags, quiet bool) (*pod.PreparingPod, error) {
 	if err := checkRefused(g); err != nil {
+		return nil, err
+	}
+	if err := o.readKube(ctx, g, cmd, run); err != nil {
 		return nil, err
 	}
 	manifest, err := o.readManifest(ctx, o.fetch.pullGiven)
@@ -69,6 +73,7 @@ func (g *globals) preparePod(ctx context.Context, cmd *cobra.Command, o *podFlag
 	}
 	p, err := prepare.Fill(ctx, hold, prepare.Input{
 		Pods: h.pods, Layers: h.store, Manifest: plan.Pod, Images: images, Options: options, Created: saveUUID(ctx, o.uuidFile),
+		HostPaths: o.kube.hostPaths(),
 	})
 	if err != nil {
 		return nil, err
@@ -145,6 +150,7 @@ func (g *globals) resolveAll(ctx context.Context, cmd *cobra.Command, h host, o 
 	f := g.finder(cmd, h, o.fetch, g.progress(cmd, quiet))
 	defer f.Close()
 	for _, a := range o.apps.list {
+		f.Pull = cmp.Or(a.pull, o.fetch.pull)
 		rec, err := f.resolve(ctx, a.image, a.signature)
 		if err != nil {
 			return nil, err
@@ -191,6 +197,11 @@ func (h host) plan(o *podFlags, manifest *podspec.Pod, ids []string) (podplan.Re
 }
 
 func (o *podFlags) plan(apps []podplan.App) podplan.Options {
+	if o.kube.pod != nil {
+		p := o.kube.pod.Plan()
+		p.Apps, p.Volumes = apps, o.volumes
+		return p
+	}
 	p := podplan.Options{
 		Apps: apps, Volumes: o.volumes, Mounts: o.apps.mounts, EnvFile: o.envFile, Env: o.env,
 		ExitPolicy: o.exitPolicy, StopTimeout: o.stopTimeout, Name: o.name, Labels: o.labels,

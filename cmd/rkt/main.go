@@ -75,6 +75,7 @@ func newRoot(g *globals) *cobra.Command {
 		newList(g),
 		newStatus(g),
 		newCatManifest(g),
+		newKube(g),
 		newEnter(g),
 		newLogs(g),
 		newStop(g),

@@ -24,6 +24,7 @@ type podFlags struct {
 	apps        appArgs
 	fetch       fetchFlags
 	manifest    string
+	kube        kubeFlags
 	volumes     []podspec.Volume
 	inheritEnv  bool
 	env         []appc.EnvVar
@@ -47,6 +48,7 @@ type runFlags struct {
 
 func (o *podFlags) declare(fs *pflag.FlagSet, r *refusals) {
 	fs.StringVar(&o.manifest, "pod-manifest", "", "pod manifest to take instead of images and their flags")
+	o.kube.declare(fs)
 	value(fs, "volume", "NAME,kind=host|empty,…", "volume of the pod: source=, recursive=, readOnly= for host; mode=, uid=, gid=, readOnly= for empty", o.addVolume)
 	fs.BoolVar(&o.inheritEnv, "inherit-env", false, "give apps the caller's environment where they have none of their own")
 	value(fs, "set-env", "NAME=VALUE", "environment variable of all apps", func(v string) error { return addEnv(&o.env, v) })

@@ -113,6 +113,7 @@ func (g *globals) startPrepared(ctx context.Context, run *runFlags, args []strin
 	if err != nil {
 		return nil, closeWith(prepared, err)
 	}
+	run.inherit(f.Options)
 	options, err := run.finish(g, len(f.Apps))
 	if err != nil {
 		return nil, closeWith(prepared, err)

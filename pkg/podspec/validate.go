@@ -182,6 +182,7 @@ func (a *App) checkAnnotations() error {
 		{AnnPostStart, func(s string) error { return second(ParseHook(s)) }},
 		{AnnPreStop, func(s string) error { return second(ParseHook(s)) }},
 		{AnnKeepRootFS, checkBool},
+		{AnnGroups, func(s string) error { return second(ParseGroups(s)) }},
 	} {
 		if s, ok := a.Annotations.Get(c.name); ok {
 			if err := c.check(s); err != nil {

@@ -28,6 +28,10 @@ type Options struct {
 	ExitPolicy string
 	Name       string            // of the pod
 	Labels     map[string]string // of the pod
+	// UserAnnotations and Isolators are of the pod.
+	UserAnnotations map[string]string
+	Isolators       []appc.Isolator
+	Ports           []podspec.ExposedPort
 	// StopTimeout is for apps that have none of their own; nil: the default.
 	StopTimeout *time.Duration
 }
@@ -41,7 +45,10 @@ type App struct {
 	Exec            string   // "" means the image's
 	Args            []string // after "--"
 	User, Group     string
-	GIDs            []int // nil means the image's
+	Groups          podspec.Groups // which groups besides
+	GIDs            []int          // nil means the image's
+	NonRoot         bool           // refuse a user that is root, or may be
+	Ports           []appc.Port
 	WorkingDir      string
 	ReadOnlyRootFS  bool
 	Env             []appc.EnvVar
@@ -54,7 +61,17 @@ type App struct {
 }
 
 // Mount puts a volume at a path.
-type Mount struct{ Volume, Path string }
+type Mount struct {
+	Volume, Path string
+	SubPath      string
+	ReadOnly     bool
+	Nested       bool            // that it lies inside another volume is meant
+	AppVolume    *podspec.Volume // a volume of this mount alone, instead of Volume's
+}
+
+func (m Mount) manifest(clean string) podspec.Mount {
+	return podspec.Mount{Volume: m.Volume, Path: clean, SubPath: m.SubPath, ReadOnly: m.ReadOnly, Nested: m.Nested, AppVolume: m.AppVolume}
+}
 
 // Result is a plan with what the user should know about it.
 type Result struct {
@@ -77,7 +94,7 @@ func Plan(o Options) (Result, error) {
 	if o.Name != "" {
 		pod.Annotations.Set(podspec.AnnPodName, o.Name)
 	}
-	pod.UserLabels = o.Labels
+	pod.UserLabels, pod.UserAnnotations, pod.Isolators, pod.Ports = o.Labels, o.UserAnnotations, o.Isolators, o.Ports
 	if err := checkVolumeNames(o.Volumes); err != nil {
 		return Result{}, err
 	}
@@ -204,8 +221,17 @@ func (o Options) app(a App) (podspec.App, error) {
 		return out, noProgram(a)
 	}
 	overrideUser(&app, a)
+	if a.NonRoot {
+		if err := checkNonRoot(out.Name, app.User); err != nil {
+			return out, err
+		}
+	}
+	if a.Groups != "" {
+		out.Annotations.Set(podspec.AnnGroups, string(a.Groups))
+	}
 	app.Environment = mergeEnv(o.ParentEnv, app.Environment, o.EnvFile, o.Env, a.Env)
 	app.Isolators = mergeIsolators(app.Isolators, a.Isolators)
+	app.Ports = mergePorts(app.Ports, a.Ports)
 	app.UserAnnotations = mergeMap(app.UserAnnotations, a.UserAnnotations)
 	app.UserLabels = mergeMap(app.UserLabels, a.UserLabels)
 	out.App = &app
@@ -253,6 +279,9 @@ func overrideUser(app *appc.App, a App) {
 	if a.User != "" {
 		app.User = a.User
 	}
+	if a.Groups == podspec.OwnGroups {
+		app.Group = app.User
+	}
 	if a.Group != "" {
 		app.Group = a.Group
 	}
@@ -278,9 +307,9 @@ func (o Options) mounts(a App) ([]podspec.Mount, error) {
 			at := slices.IndexFunc(out, func(x podspec.Mount) bool { return x.Path == clean })
 			switch {
 			case at < 0:
-				out = append(out, podspec.Mount{Volume: m.Volume, Path: clean})
+				out = append(out, m.manifest(clean))
 			case i == 1 && at < from:
-				out[at].Volume = m.Volume
+				out[at] = m.manifest(clean)
 			default:
 				return nil, errs.Newf(errs.Usage, "--mount: %s: two volumes at one path", clean)
 			}
@@ -293,7 +322,7 @@ func (o Options) checkMount(m Mount) error {
 	if err := appc.CheckAbs(m.Path); err != nil {
 		return fmt.Errorf("--mount: target: %w", err)
 	}
-	if !slices.ContainsFunc(o.Volumes, func(v podspec.Volume) bool { return v.Name == m.Volume }) {
+	if m.AppVolume == nil && !slices.ContainsFunc(o.Volumes, func(v podspec.Volume) bool { return v.Name == m.Volume }) {
 		return errs.WithHint(errs.Newf(errs.Usage, "--mount: %q: no such volume", m.Volume), "declare it with --volume=%s,kind=…", m.Volume)
 	}
 	return nil

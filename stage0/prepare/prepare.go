@@ -16,6 +16,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/lock"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/pkg/podspec"
+	"github.com/rkt-pods/rkt/stage0/kube"
 	"github.com/rkt-pods/rkt/stage0/pod"
 )
 
@@ -29,6 +30,8 @@ type Input struct {
 	Manifest *podspec.Pod
 	Images   map[string]Image // by app
 	Options  poddir.RunOptions
+	// HostPaths are checked, and made where they may be.
+	HostPaths []kube.HostPath
 	// Created is told the pod's id as soon as its folder is there, so that
 	// whoever waits for it can clean up also after a failure. May be nil.
 	Created func(uuid string) error
@@ -79,6 +82,9 @@ func (in Input) fill(p *pod.PreparingPod, created time.Time) error {
 		if err := in.Created(p.UUID()); err != nil {
 			return err
 		}
+	}
+	if err := in.hostPaths(); err != nil {
+		return err
 	}
 	for _, a := range in.Manifest.Apps {
 		if err := in.fillApp(p.Dir().App(a.Name), in.Images[a.Name]); err != nil {
