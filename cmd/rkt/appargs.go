@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -26,8 +27,9 @@ type appArg struct {
 //	[pod flags] IMAGE [app flags] [-- args… ---] IMAGE [app flags] [-- args…]
 type appArgs struct {
 	list   []appArg
-	bounds []appc.Isolator // of the whole pod
-	mounts []podplan.Mount // before any image: for all apps
+	bounds []appc.Isolator  // of the whole pod
+	mounts []podplan.Mount  // before any image: for all apps
+	wide   appc.Annotations // the same
 }
 
 // parse walks the words. Whatever is a flag of fs is set, all else outside of
@@ -58,7 +60,7 @@ func (a *appArgs) parse(fs *pflag.FlagSet, words []string, noArgs bool) error {
 			}
 			i += n
 		default:
-			a.list = append(a.list, appArg{image: w})
+			a.list = append(a.list, appArg{image: w, plan: podplan.App{Annotations: slices.Clone(a.wide)}})
 			i++
 		}
 	}

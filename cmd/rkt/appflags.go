@@ -9,7 +9,6 @@ import (
 
 	"github.com/rkt-pods/rkt/pkg/appc"
 	"github.com/rkt-pods/rkt/pkg/errs"
-	"github.com/rkt-pods/rkt/stage0/podplan"
 )
 
 // appFlags declares the flags that follow an image.
@@ -43,7 +42,7 @@ func (a *appArgs) appFlags(fs *pflag.FlagSet, r *refusals) {
 	a.value(fs, "annotation", "NAME=VALUE", "annotation of the app", setAnnotation)
 	a.mapFlag(fs, "user-annotation", "annotation for users' own purposes", func(p *appArg) *map[string]string { return &p.plan.UserAnnotations })
 	a.mapFlag(fs, "user-label", "label for users' own purposes", func(p *appArg) *map[string]string { return &p.plan.UserLabels })
-	value(fs, "mount", "volume=NAME,target=PATH", "mount a volume; before any image: in every app", a.setMount)
+	a.mountFlags(fs)
 	a.signature(fs)
 	a.lifeFlags(fs)
 	a.isolatorFlags(fs)
@@ -87,24 +86,6 @@ func (a *appArgs) mapFlag(fs *pflag.FlagSet, name, usage string, field func(*app
 		(*m)[key] = val
 		return nil
 	})
-}
-
-func (a *appArgs) setMount(v string) error {
-	first, kv, order, err := keyValues(v)
-	if err != nil {
-		return err
-	}
-	if first != "" || len(order) != 2 || kv["volume"] == "" || kv["target"] == "" {
-		return errs.Newf(errs.Usage, "%q: not volume=NAME,target=PATH", v)
-	}
-	m := podplan.Mount{Volume: kv["volume"], Path: kv["target"]}
-	if len(a.list) == 0 {
-		a.mounts = append(a.mounts, m)
-		return nil
-	}
-	app := &a.list[len(a.list)-1].plan
-	app.Mounts = append(app.Mounts, m)
-	return nil
 }
 
 // isolatorFlags are written into the manifest as isolators, where stage1 can

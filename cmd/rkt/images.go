@@ -22,6 +22,7 @@ import (
 	"github.com/rkt-pods/rkt/stage0/pod"
 	"github.com/rkt-pods/rkt/stage0/podplan"
 	"github.com/rkt-pods/rkt/stage0/prepare"
+	"github.com/rkt-pods/rkt/stage0/volume"
 )
 
 // preparePod goes the whole way from the words to a filled pod, which the
@@ -59,7 +60,11 @@ func (g *globals) preparePod(ctx context.Context, cmd *cobra.Command, o *podFlag
 	if err != nil {
 		return nil, err
 	}
-	plan, images, err := h.plan(o, manifest, ids)
+	plan, images, err := h.plan(o, manifest, ids[:apps])
+	var volumeImages map[string]prepare.Image
+	if err == nil {
+		volumeImages, err = h.volumeImages(plan.Pod)
+	}
 	if err != nil {
 		return nil, errors.Join(err, hold.Close())
 	}
@@ -73,7 +78,7 @@ func (g *globals) preparePod(ctx context.Context, cmd *cobra.Command, o *podFlag
 	}
 	p, err := prepare.Fill(ctx, hold, prepare.Input{
 		Pods: h.pods, Layers: h.store, Manifest: plan.Pod, Images: images, Options: options, Created: saveUUID(ctx, o.uuidFile),
-		HostPaths: o.kube.hostPaths(),
+		VolumeImages: volumeImages, Volumes: volume.Of(h.store), HostPaths: o.kube.hostPaths(),
 	})
 	if err != nil {
 		return nil, err
@@ -134,7 +139,8 @@ func (o *podFlags) readManifest(ctx context.Context, policyGiven bool) (*podspec
 	return m, nil
 }
 
-// resolveAll returns the id of each app's image, fetching what the store lacks.
+// resolveAll returns the id of each app's image, and then those of volumes,
+// fetching what the store lacks.
 func (g *globals) resolveAll(ctx context.Context, cmd *cobra.Command, h host, o *podFlags, manifest *podspec.Pod, quiet bool) ([]string, error) {
 	var ids []string
 	if manifest != nil {
@@ -145,7 +151,8 @@ func (g *globals) resolveAll(ctx context.Context, cmd *cobra.Command, h host, o 
 			}
 			ids = append(ids, rec.ID)
 		}
-		return ids, nil
+		volumes, err := h.volumesOf(manifest)
+		return append(ids, volumes...), err
 	}
 	f := g.finder(cmd, h, o.fetch, g.progress(cmd, quiet))
 	defer f.Close()
@@ -157,7 +164,9 @@ func (g *globals) resolveAll(ctx context.Context, cmd *cobra.Command, h host, o 
 		}
 		ids = append(ids, rec.ID)
 	}
-	return ids, nil
+	f.Pull = o.fetch.pull
+	volumes, err := o.resolveVolumes(func(arg string) (image.Record, error) { return f.resolve(ctx, arg, "") })
+	return append(ids, volumes...), err
 }
 
 // plan makes the manifest from images that the store's lock holds.
@@ -204,7 +213,7 @@ func (o *podFlags) plan(apps []podplan.App) podplan.Options {
 	}
 	p := podplan.Options{
 		Apps: apps, Volumes: o.volumes, Mounts: o.apps.mounts, EnvFile: o.envFile, Env: o.env,
-		ExitPolicy: o.exitPolicy, StopTimeout: o.stopTimeout, Name: o.name, Labels: o.labels,
+		ExitPolicy: o.exitPolicy, StopTimeout: o.stopTimeout, Name: o.name, Labels: o.labels, Isolators: o.isolators(),
 	}
 	if !o.inheritEnv {
 		return p

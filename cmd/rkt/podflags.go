@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"strconv"
 	"strings"
 	"time"
 
@@ -26,6 +25,8 @@ type podFlags struct {
 	manifest    string
 	kube        kubeFlags
 	volumes     []podspec.Volume
+	volumeRefs  map[string]string // what the sources of image volumes were, by volume
+	sysctls     map[string]string
 	inheritEnv  bool
 	env         []appc.EnvVar
 	envFiles    []string
@@ -49,7 +50,7 @@ type runFlags struct {
 func (o *podFlags) declare(fs *pflag.FlagSet, r *refusals) {
 	fs.StringVar(&o.manifest, "pod-manifest", "", "pod manifest to take instead of images and their flags")
 	o.kube.declare(fs)
-	value(fs, "volume", "NAME,kind=host|empty,…", "volume of the pod: source=, recursive=, readOnly= for host; mode=, uid=, gid=, readOnly= for empty", o.addVolume)
+	o.volumeFlags(fs)
 	fs.BoolVar(&o.inheritEnv, "inherit-env", false, "give apps the caller's environment where they have none of their own")
 	value(fs, "set-env", "NAME=VALUE", "environment variable of all apps", func(v string) error { return addEnv(&o.env, v) })
 	value(fs, "set-env-file", "FILE", "file of environment variables of all apps", func(v string) error { o.envFiles = append(o.envFiles, v); return nil })
@@ -79,66 +80,6 @@ func (o *podFlags) setStopTimeout(v string) error {
 		return setDuration(&o.stopTimeout)(v)
 	}
 	return setDuration(&o.apps.list[len(o.apps.list)-1].plan.StopTimeout)(v)
-}
-
-// addVolume reads NAME,kind=host,source=PATH[,recursive=BOOL][,readOnly=BOOL]
-// or NAME,kind=empty[,mode=MODE][,uid=N][,gid=N][,readOnly=BOOL].
-func (o *podFlags) addVolume(s string) error {
-	name, kv, order, err := keyValues(s)
-	if err != nil {
-		return err
-	}
-	v := podspec.Volume{Name: name}
-	for _, k := range order {
-		if err := setVolume(&v, k, kv[k]); err != nil {
-			return err
-		}
-	}
-	if err := appc.StrictName(v.Name); err != nil {
-		return fmt.Errorf("name: %w", err)
-	}
-	for _, other := range o.volumes {
-		if other.Name == v.Name {
-			return errs.Newf(errs.Usage, "duplicate volume name %q", v.Name)
-		}
-	}
-	o.volumes = append(o.volumes, v)
-	return v.Validate()
-}
-
-func setVolume(v *podspec.Volume, key, val string) (err error) {
-	var b bool
-	var n uint64
-	switch key {
-	case "name":
-		v.Name = val
-	case "kind":
-		v.Kind = val
-	case "source":
-		v.Source = val
-	case "mode":
-		v.Mode = val
-	case "readOnly":
-		b, err = strconv.ParseBool(val)
-		v.ReadOnly = &b
-	case "recursive":
-		b, err = strconv.ParseBool(val)
-		v.Recursive = &b
-	case "uid", "gid":
-		n, err = strconv.ParseUint(val, 10, 32)
-		id := int(n)
-		if key == "uid" {
-			v.UID = &id
-		} else {
-			v.GID = &id
-		}
-	default:
-		return errs.Newf(errs.Usage, "%q: unknown key of a volume", key)
-	}
-	if err != nil {
-		return errs.Newf(errs.Usage, "%s=%s: not understood", key, val)
-	}
-	return nil
 }
 
 // readEnvFiles reads NAME=VALUE lines; empty ones and those that begin with #
@@ -173,7 +114,7 @@ func (o *podFlags) readEnvFile(ctx context.Context, path string) error {
 // conflicts says whether something was given that a manifest file leaves no
 // room for.
 func (o *podFlags) conflicts(policyGiven bool) bool {
-	if len(o.apps.list) > 0 || len(o.apps.bounds) > 0 || len(o.apps.mounts) > 0 || len(o.volumes) > 0 || o.inheritEnv || len(o.env)+len(o.envFiles) > 0 {
+	if len(o.apps.list) > 0 || len(o.apps.bounds) > 0 || len(o.apps.mounts)+len(o.apps.wide) > 0 || len(o.volumes)+len(o.sysctls) > 0 || o.inheritEnv || len(o.env)+len(o.envFiles) > 0 {
 		return true
 	}
 

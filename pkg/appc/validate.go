@@ -3,6 +3,7 @@ package appc
 import (
 	"fmt"
 	"path"
+	"unicode/utf8"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
 )
@@ -50,6 +51,9 @@ func CheckAbs(p string) error {
 		return errs.Newf(errs.Usage, "missing")
 	case !path.IsAbs(p):
 		return errs.Newf(errs.Usage, "%q: not an absolute path", p)
+	case !utf8.ValidString(p):
+		// JSON would hold another one.
+		return errs.Newf(errs.Usage, "%q: not UTF-8, as a manifest has to be", p)
 	}
 	return checkNUL(p)
 }

@@ -171,6 +171,9 @@ func (a *App) checkAnnotations() error {
 	if err := a.Annotations.Validate(); err != nil {
 		return err
 	}
+	if err := a.checkOwn(); err != nil {
+		return err
+	}
 	for _, c := range []struct {
 		name  string
 		check func(string) error

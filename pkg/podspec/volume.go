@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/rkt-pods/rkt/pkg/appc"
 	"github.com/rkt-pods/rkt/pkg/errs"
@@ -157,7 +158,7 @@ func (v *Volume) checkSource() error {
 			err = appc.CheckAbs(v.Source)
 		}
 		for _, name := range v.Credentials {
-			if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") || len(name) > 255 {
+			if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") || len(name) > 255 || !utf8.ValidString(name) {
 				return errs.Newf(errs.Usage, "credentials: %q: not the name of a file", name)
 			}
 		}
@@ -247,7 +248,7 @@ func (p *Pod) Every(f func(*Volume) error) error {
 // checkSubPath wants a path that names something inside: what symlinks in the
 // volume make of it is seen when it is mounted.
 func checkSubPath(s string) error {
-	if path.IsAbs(s) || path.Clean(s) == "." || strings.Contains("/"+s+"/", "/../") || strings.Contains(s, "\x00") {
+	if path.IsAbs(s) || path.Clean(s) == "." || strings.Contains("/"+s+"/", "/../") || strings.Contains(s, "\x00") || !utf8.ValidString(s) {
 		return errs.Newf(errs.Usage, "%q: not a path inside the volume", s)
 	}
 	return nil

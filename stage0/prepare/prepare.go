@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/podspec"
 	"github.com/rkt-pods/rkt/stage0/kube"
 	"github.com/rkt-pods/rkt/stage0/pod"
+	"github.com/rkt-pods/rkt/stage0/volume"
 )
 
 // Layers says where the store has a layer's files.
@@ -29,13 +31,19 @@ type Input struct {
 	Layers   Layers
 	Manifest *podspec.Pod
 	Images   map[string]Image // by app
-	Options  poddir.RunOptions
+	// VolumeImages are those of volumes of kind image, by their ids.
+	VolumeImages map[string]Image
+	Volumes      Volumes
+	Options      poddir.RunOptions
 	// HostPaths are checked, and made where they may be.
 	HostPaths []kube.HostPath
 	// Created is told the pod's id as soon as its folder is there, so that
 	// whoever waits for it can clean up also after a failure. May be nil.
 	Created func(uuid string) error
 }
+
+// Volumes makes the named volumes that are not there yet.
+type Volumes interface{ Ensure(v volume.Spec) error }
 
 // Image is an image of the store with its manifest.
 type Image struct {
@@ -48,7 +56,18 @@ type Image struct {
 // error nothing of the pod is left.
 func Fill(ctx context.Context, hold *lock.Lock, in Input) (*pod.PreparingPod, error) {
 	created := time.Now().UTC()
-	p, err := in.Pods.Create(in.refs(created))
+	specs, err := in.named()
+	if err != nil {
+		return nil, errors.Join(err, hold.Close())
+	}
+	p, err := in.Pods.Create(in.refs(created, specs))
+	// After the references and before the lock is given up: nobody removes a
+	// volume that a pod names.
+	for _, s := range specs {
+		if err == nil {
+			err = in.Volumes.Ensure(s)
+		}
+	}
 	// The pod's references hold the images now, or there is no pod.
 	if cerr := hold.Close(); err == nil {
 		err = cerr
@@ -65,15 +84,34 @@ func Fill(ctx context.Context, hold *lock.Lock, in Input) (*pod.PreparingPod, er
 	return p, nil
 }
 
-func (in Input) refs(created time.Time) poddir.Refs {
+// named are the named volumes of the pod, those that are left to the app too.
+func (in Input) named() (specs []volume.Spec, err error) {
+	err = in.Manifest.Every(func(v *podspec.Volume) error {
+		if v.Kind != podspec.VolumeNamed {
+			return nil
+		}
+		s, err := volume.SpecOf(v)
+		specs = append(specs, s)
+		return err
+	})
+	return specs, err
+}
+
+func (in Input) refs(created time.Time, volumes []volume.Spec) poddir.Refs {
 	refs := poddir.Refs{CreatedAt: created, Images: []string{}, Layers: []string{}, Volumes: []string{}}
-	for _, img := range in.Images {
-		refs.Images = append(refs.Images, img.Record.ID)
-		refs.Layers = append(refs.Layers, img.Record.Layers...)
+	for _, images := range []map[string]Image{in.Images, in.VolumeImages} {
+		for _, img := range images {
+			refs.Images = append(refs.Images, img.Record.ID)
+			refs.Layers = append(refs.Layers, img.Record.Layers...)
+		}
 	}
-	slices.Sort(refs.Images)
-	slices.Sort(refs.Layers)
-	refs.Images, refs.Layers = slices.Compact(refs.Images), slices.Compact(refs.Layers)
+	for _, s := range volumes {
+		refs.Volumes = append(refs.Volumes, s.Name)
+	}
+	for _, list := range []*[]string{&refs.Images, &refs.Layers, &refs.Volumes} {
+		slices.Sort(*list)
+		*list = slices.Compact(*list)
+	}
 	return refs
 }
 
@@ -89,6 +127,11 @@ func (in Input) fill(p *pod.PreparingPod, created time.Time) error {
 	for _, a := range in.Manifest.Apps {
 		if err := in.fillApp(p.Dir().App(a.Name), in.Images[a.Name]); err != nil {
 			return fmt.Errorf("app %s: %w", a.Name, err)
+		}
+	}
+	for id, img := range in.VolumeImages {
+		if err := in.fillVolume(p.Dir().VolumeImage(id), img); err != nil {
+			return fmt.Errorf("image %s: %w", id, err)
 		}
 	}
 	manifest, err := in.Manifest.Marshal()
@@ -111,6 +154,20 @@ func (in Input) fillApp(dir poddir.AppDir, img Image) error {
 	if err := os.MkdirAll(string(dir), 0o700); err != nil {
 		return err
 	}
+	return in.writeImage(dir.Image(), img)
+}
+
+func (in Input) fillVolume(record string, img Image) error {
+	if err := fault.Step("prepare.mkdir-volume"); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(record), 0o700); err != nil {
+		return err
+	}
+	return in.writeImage(record, img)
+}
+
+func (in Input) writeImage(path string, img Image) error {
 	rec := poddir.AppImage{
 		ID: img.Record.ID, Name: img.Manifest.Name, Labels: img.Manifest.Labels,
 		Layers: img.Record.Layers, Verified: img.Record.Trust.By,
@@ -119,7 +176,7 @@ func (in Input) fillApp(dir poddir.AppDir, img Image) error {
 	for _, key := range img.Record.Layers {
 		rec.Lowers = append(rec.Lowers, in.Layers.LayerFS(key))
 	}
-	return atomicfile.WriteJSON(dir.Image(), rec, 0o600, atomicfile.Renamed)
+	return atomicfile.WriteJSON(path, rec, 0o600, atomicfile.Renamed)
 }
 
 // WriteOptions replaces the pod's run options. That is allowed as long as it
