@@ -2,7 +2,9 @@ package remote
 
 import (
 	"bufio"
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -100,25 +102,25 @@ func TestProgramThatCannotRun(t *testing.T) {
 	refused(t, "another program", err, errs.Unavailable, "rkt-fetch ended: exit status 1")
 }
 
-// TestRktThatIsKilled is rkt for the test below.
-func TestRktThatIsKilled(t *testing.T) {
-	if os.Getenv("RKT_FETCH_TEST") == "" {
-		t.Skip("only as a child of TestDiesWithRkt")
+// beRkt is this program as a rkt that is going to be killed.
+func beRkt(path string) int {
+	ctx := context.Background()
+	c, err := Start(ctx, Options{Program: path})
+	if err == nil {
+		_, err = c.Sandbox(ctx)
 	}
-	c, err := Start(t.Context(), Options{Program: os.Getenv("RKT_FETCH_TEST")})
 	if err != nil {
-		t.Fatal(err)
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
-	if _, err := c.Sandbox(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	os.Stdout.WriteString("child " + strconv.Itoa(c.proc.Cmd.Process.Pid) + "\n")
+	fmt.Println("child", c.proc.Cmd.Process.Pid)
 	<-c.over
+	return 0
 }
 
 func TestDiesWithRkt(t *testing.T) {
-	rkt := exec.Command("/proc/self/exe", "-test.run", "^TestRktThatIsKilled$")
-	rkt.Env = append(os.Environ(), "RKT_FETCH_TEST="+program)
+	rkt := exec.Command("/proc/self/exe")
+	rkt.Env = append(os.Environ(), asRkt+"="+program)
 	out, err := rkt.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
