@@ -27,6 +27,7 @@ func (a *appArgs) lifeFlags(fs *pflag.FlagSet) {
 		{"restart-on", "CODE,…", "restart after these exit codes, whatever --restart says of them", podspec.AnnRestartOn, parses(lifecycle.ParseCodes), true},
 		{"ready", "CHECK", "when the app is ready: notify (it says READY=1), exec:COMMAND, http:PORT/PATH or tcp:PORT, and ,delay= ,period= ,timeout= ,successes= ,failures=", podspec.AnnReady, parses(podspec.ParseReady), false},
 		{"live", "CHECK", "how to see that the app lives, as --ready; if not it is killed, and --restart decides", podspec.AnnLive, parses(podspec.ParseLive), false},
+		{"startup", "CHECK", "how to see that the app has started, as --live; until then nothing else is asked, and an app that fails it is killed", podspec.AnnStartup, parses(podspec.ParseLive), false},
 		{"post-start", "HOOK", "run when the app has started: exec:COMMAND or http:PORT/PATH, and ,timeout=", podspec.AnnPostStart, parses(podspec.ParseHook), false},
 		{"pre-stop", "HOOK", "run before the app gets its stop signal, within its stop timeout; as --post-start", podspec.AnnPreStop, parses(podspec.ParseHook), false},
 		{"stop-signal", "SIGNAL", "signal that tells the app to end (default: the image's, else SIGTERM)", podspec.AnnStopSignal, parses(podspec.ParseSignal), false},

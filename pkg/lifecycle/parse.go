@@ -148,8 +148,8 @@ func appOf(m *podspec.App) (a App, err error) {
 	if a.Restart, err = restartOf(a.Role, get(podspec.AnnRestart), get(podspec.AnnRestartOn)); err != nil {
 		return a, err
 	}
-	// What a post-start handler has not finished is not ready.
-	a.Checked = get(podspec.AnnReady) != "" || get(podspec.AnnPostStart) != ""
+	// What a post-start handler or a startup probe has not finished is not ready.
+	a.Checked = get(podspec.AnnReady) != "" || get(podspec.AnnPostStart) != "" || get(podspec.AnnStartup) != ""
 	return a, nil
 }
 

@@ -64,6 +64,7 @@ const (
 	AnnBefore      = "rkt/lifecycle/before"              // the same, of those that wait for this app
 	AnnReady       = "rkt/lifecycle/ready"               // ParseReady
 	AnnLive        = "rkt/lifecycle/live"                // ParseLive
+	AnnStartup     = "rkt/lifecycle/startup"             // ParseLive
 	AnnPostStart   = "rkt/lifecycle/post-start"          // ParseHook
 	AnnPreStop     = "rkt/lifecycle/pre-stop"            // ParseHook
 	AnnSeed        = "rkt/volumes/seed"                  // mount points whose implicit volume starts with the image's content, comma separated

@@ -182,6 +182,7 @@ func (a *App) checkAnnotations() error {
 		{AnnStopSignal, func(s string) error { return second(ParseSignal(s)) }},
 		{AnnReady, func(s string) error { return second(ParseReady(s)) }},
 		{AnnLive, func(s string) error { return second(ParseLive(s)) }},
+		{AnnStartup, func(s string) error { return second(ParseLive(s)) }},
 		{AnnPostStart, func(s string) error { return second(ParseHook(s)) }},
 		{AnnPreStop, func(s string) error { return second(ParseHook(s)) }},
 		{AnnKeepRootFS, checkBool},

@@ -116,6 +116,7 @@ type App struct {
 	PostStop       []string
 	KeepRootFS     bool            // a restart finds what was written to the rootfs
 	Ready, Live    *podspec.Probe  // nil if none
+	Startup        *podspec.Probe  // nil if none; the two wait for it
 	PostStart      *podspec.Hook   // nil if none
 	PreStop        *podspec.Hook   // nil if none
 	Notes          []string        // what was changed or left out, for the user

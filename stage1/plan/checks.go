@@ -27,12 +27,16 @@ func checks(app *App, own appc.Annotations) error {
 			app.notify()
 		}
 	}
-	if v, ok := own.Get(podspec.AnnLive); ok {
+	for name, to := range map[string]**podspec.Probe{podspec.AnnLive: &app.Live, podspec.AnnStartup: &app.Startup} {
+		v, ok := own.Get(name)
+		if !ok {
+			continue
+		}
 		p, err := podspec.ParseLive(v)
 		if err != nil {
-			return wrap("live", err)
+			return wrap(name, err)
 		}
-		app.Live = &p
+		*to = &p
 	}
 	for name, to := range map[string]**podspec.Hook{podspec.AnnPostStart: &app.PostStart, podspec.AnnPreStop: &app.PreStop} {
 		v, ok := own.Get(name)
@@ -62,7 +66,7 @@ func (a *App) Notifies() bool { return a.Ready != nil && a.Ready.Kind == podspec
 
 // execs says whether a program is sent into the running app.
 func (a *App) execs() bool {
-	for _, c := range []*podspec.Check{checkOf(a.Ready), checkOf(a.Live), actionOf(a.PostStart), actionOf(a.PreStop)} {
+	for _, c := range []*podspec.Check{checkOf(a.Ready), checkOf(a.Live), checkOf(a.Startup), actionOf(a.PostStart), actionOf(a.PreStop)} {
 		if c != nil && c.Kind == podspec.CheckExec {
 			return true
 		}

@@ -14,19 +14,18 @@ import (
 )
 
 // watch runs what goes on beside the app's program from its start to its end:
-// the post-start hook, and then the probes. heard is where the app says that it
+// the post-start hook, the startup probe, and then the others. heard is where the app says that it
 // is ready, nil if it has no such socket.
 func (a *app) watch(base launch.App, heard *net.UnixConn) {
 	if heard != nil {
 		a.beside.start(func() { a.listen(heard) })
 	}
-	if a.plan.PostStart == nil {
+	if a.plan.PostStart == nil && a.plan.Startup == nil {
 		a.probes(base)
 		return
 	}
 	a.beside.start(func() {
-		if err := a.hook(a.ctx, base, "post-start", *a.plan.PostStart); err != nil {
-			a.unfit(poddir.StartFailed, err.Error())
+		if !a.begun(base) {
 			return
 		}
 		if a.plan.Ready == nil {
@@ -36,27 +35,53 @@ func (a *app) watch(base launch.App, heard *net.UnixConn) {
 	})
 }
 
+// begun waits for the post-start hook and the startup probe, and says whether
+// both have gone well.
+func (a *app) begun(base launch.App) bool {
+	if h := a.plan.PostStart; h != nil {
+		if err := a.hook(a.ctx, base, "post-start", *h); err != nil {
+			a.unfit(poddir.StartFailed, err.Error())
+			return false
+		}
+	}
+	if a.plan.Startup == nil {
+		return true
+	}
+	begun := false
+	a.probe(base, *a.plan.Startup, func(ok bool, message string) bool {
+		if begun = ok; !ok {
+			a.unfit(poddir.StartFailed, "startup probe: "+message)
+		}
+		return false
+	})
+	return begun
+}
+
 // probes starts those that the app has.
 func (a *app) probes(base launch.App) {
 	if p := a.plan.Ready; p != nil && p.Kind != podspec.CheckNotify {
 		a.beside.start(func() {
-			a.probe(base, *p, func(ok bool, _ string) { a.ready(ok) })
+			a.probe(base, *p, func(ok bool, _ string) bool {
+				a.ready(ok)
+				return true
+			})
 		})
 	}
 	if p := a.plan.Live; p != nil {
 		a.beside.start(func() {
-			a.probe(base, *p, func(ok bool, message string) {
+			a.probe(base, *p, func(ok bool, message string) bool {
 				if !ok {
 					a.unfit(poddir.LivenessFailed, message)
 				}
+				return true
 			})
 		})
 	}
 }
 
-// probe asks again and again, until the execution ends, and tells whenever the
-// answer has changed. A pod that is paused is not asked: it could not answer.
-func (a *app) probe(base launch.App, p podspec.Probe, tell func(ok bool, message string)) {
+// probe asks again and again, until the execution ends or tell has enough, and
+// tells whenever the answer has changed. A pod that is paused is not asked: it could not answer.
+func (a *app) probe(base launch.App, p podspec.Probe, tell func(ok bool, message string) bool) {
 	good, bad := 0, 0
 	for wait := p.Delay; a.pause(wait); {
 		begin := time.Now()
@@ -73,11 +98,8 @@ func (a *app) probe(base launch.App, p podspec.Probe, tell func(ok bool, message
 		default:
 			good, bad = 0, bad+1
 		}
-		if good == p.Successes {
-			tell(true, "")
-		}
-		if bad == p.Failures {
-			tell(false, fmt.Sprintf("%s: %s", p.Check, err))
+		if good == p.Successes && !tell(true, "") || bad == p.Failures && !tell(false, fmt.Sprintf("%s: %s", p.Check, err)) {
+			return
 		}
 		wait = max(0, p.Period-time.Since(begin))
 	}
