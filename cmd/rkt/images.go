@@ -52,6 +52,9 @@ func (g *globals) preparePod(ctx context.Context, cmd *cobra.Command, o *podFlag
 	if err != nil {
 		return nil, err
 	}
+	for _, w := range run.warnings {
+		g.warn(cmd, "%s", w)
+	}
 	h, err := g.open()
 	if err != nil {
 		return nil, err
@@ -213,7 +216,7 @@ func (o *podFlags) plan(apps []podplan.App) podplan.Options {
 	}
 	p := podplan.Options{
 		Apps: apps, Volumes: o.volumes, Mounts: o.apps.mounts, EnvFile: o.envFile, Env: o.env,
-		ExitPolicy: o.exitPolicy, StopTimeout: o.stopTimeout, Name: o.name, Labels: o.labels, Isolators: o.isolators(),
+		ExitPolicy: o.exitPolicy, StopTimeout: o.stopTimeout, Name: o.name, Labels: o.labels, Isolators: o.isolators(), Ports: o.ports,
 	}
 	if !o.inheritEnv {
 		return p

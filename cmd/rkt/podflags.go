@@ -35,6 +35,7 @@ type podFlags struct {
 	stopTimeout *time.Duration
 	stage1      string
 	uuidFile    string
+	ports       []podspec.ExposedPort
 	name        string
 	labels      map[string]string
 	dryRun      func(*podspec.Pod, map[string]prepare.Image) error // instead of making the pod; nil: make it
@@ -43,8 +44,10 @@ type podFlags struct {
 // runFlags are the options of run and run-prepared that a prepared pod does
 // not have yet.
 type runFlags struct {
-	net     []string
-	options poddir.RunOptions
+	net      []string
+	netArgs  map[string][][2]string // of each network
+	warnings []string               // for the user, once finish has been called
+	options  poddir.RunOptions
 }
 
 func (o *podFlags) declare(fs *pflag.FlagSet, r *refusals) {
@@ -68,7 +71,7 @@ func (o *podFlags) declare(fs *pflag.FlagSet, r *refusals) {
 	for _, name := range []string{"stage1-url", "stage1-name", "stage1-hash", "stage1-from-dir"} {
 		r.flag(fs, name, "STAGE1", "stage1 image")
 	}
-	r.flag(fs, "port", "NAME:[HOSTIP:]HOSTPORT", "publish a port of an app")
+	value(fs, "port", "NAME:[HOSTIP:]HOSTPORT", "let a port of the host lead to one of the pod: NAME as the image has it, or 80-tcp, 8000-8010-udp", o.addPort)
 	r.boolFlag(fs, "private-users", "run the pod in a user namespace")
 	r.boolFlag(fs, "no-overlay", "copy the images instead of stacking them")
 	o.fetch.declare(fs, fetch.PullNew)
@@ -114,7 +117,7 @@ func (o *podFlags) readEnvFile(ctx context.Context, path string) error {
 // conflicts says whether something was given that a manifest file leaves no
 // room for.
 func (o *podFlags) conflicts(policyGiven bool) bool {
-	if len(o.apps.list) > 0 || len(o.apps.bounds) > 0 || len(o.apps.mounts)+len(o.apps.wide) > 0 || len(o.volumes)+len(o.sysctls) > 0 || o.inheritEnv || len(o.env)+len(o.envFiles) > 0 {
+	if len(o.apps.list) > 0 || len(o.apps.bounds) > 0 || len(o.apps.mounts)+len(o.apps.wide) > 0 || len(o.volumes)+len(o.sysctls)+len(o.ports) > 0 || o.inheritEnv || len(o.env)+len(o.envFiles) > 0 {
 		return true
 	}
 
@@ -122,7 +125,7 @@ func (o *podFlags) conflicts(policyGiven bool) bool {
 }
 
 func (f *runFlags) declare(fs *pflag.FlagSet, r *refusals) {
-	value(fs, "net", "NETWORK,…", "networks of the pod: none (the default) or host; others are not supported yet", func(v string) error { return f.addNet(v, r) }).NoOptDefVal = "default"
+	value(fs, "net", "NETWORK[:ARG=VALUE;…],…", "networks of the pod: configured ones, default, default-restricted, all, host or none", f.addNet).NoOptDefVal = "default"
 	o := &f.options
 	value(fs, "dns", "IP|host|none", "name server of the pod, or the host's resolv.conf, or none", f.addDNS)
 	value(fs, "dns-search", "DOMAIN", "search domain", func(v string) error { o.DNSSearch = append(o.DNSSearch, list(v)...); return nil })
@@ -141,7 +144,6 @@ func (f *runFlags) declare(fs *pflag.FlagSet, r *refusals) {
 		}
 		return nil
 	})
-	fs.BoolVar(&o.StrictIsolators, "strict-isolators", false, "refuse isolators that can't be enforced as they are asked for, rather than note it")
 	value(fs, "log-max-size", "SIZE", "size of an app's log at which a new file is begun (default 64Mi)", func(v string) (err error) {
 		o.LogMaxSize, err = setLogSize(v)
 		return err
@@ -150,6 +152,7 @@ func (f *runFlags) declare(fs *pflag.FlagSet, r *refusals) {
 		o.LogMaxFiles, err = setLogFiles(v)
 		return err
 	})
+	fs.BoolVar(&o.StrictIsolators, "strict-isolators", false, "refuse isolators that can't be enforced as they are asked for, rather than note it")
 	fs.BoolVar(&o.DurableRootFS, "durable-rootfs", false, "let what apps write to their root file system survive a power loss")
 	value(fs, "ipc", "auto|private|parent", "IPC namespace; parent is not supported yet", func(v string) error {
 		switch v {
@@ -162,30 +165,6 @@ func (f *runFlags) declare(fs *pflag.FlagSet, r *refusals) {
 		return errs.Newf(errs.Usage, "%q is none of auto, private, parent", v)
 	})
 	r.boolFlag(fs, "mds-register", "register the pod with the metadata service")
-}
-
-// addNet reads NAME[:KEY=VALUE;…],….
-func (f *runFlags) addNet(v string, r *refusals) error {
-	for one := range strings.SplitSeq(v, ",") {
-		name, args, hasArgs := strings.Cut(one, ":")
-		for _, n := range f.net {
-			if n == name {
-				return errs.Newf(errs.Usage, "network %q is given twice", name)
-			}
-		}
-		f.net = append(f.net, name)
-		switch {
-		case name == "":
-			return errs.Newf(errs.Usage, "network without a name")
-		case name != "none" && name != "host":
-			r.add("--net=" + one)
-		case hasArgs:
-			return errs.Newf(errs.Usage, "network %s takes no arguments, such as %q", name, args)
-		case len(f.net) > 1:
-			return errs.Newf(errs.Usage, "network %s can't be joined with another", name)
-		}
-	}
-	return nil
 }
 
 func (f *runFlags) addDNS(v string) error {
@@ -237,8 +216,8 @@ func isAlnum(c rune) bool {
 // finish checks what only all flags together tell.
 func (f *runFlags) finish(g *globals, apps int) (poddir.RunOptions, error) {
 	o := f.options
-	if o.Net = f.net; len(o.Net) == 0 {
-		o.Net = []string{"none"}
+	if err := f.networks(g, &o); err != nil {
+		return o, err
 	}
 	for _, d := range o.DNS {
 		whole := d == "host" || d == "none"

@@ -56,7 +56,7 @@ func (p *Pod) prepare(app plan.App, rootfs string) (launch.App, error) {
 	if err := m.checkLeft(); err != nil {
 		return la, err
 	}
-	for _, f := range p.plan.Files {
+	for _, f := range m.pod.currentFiles() {
 		err := m.file(f)
 		if f.IfMissing && (errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR)) {
 			m.note("%s is left as the image has it: %v", f.Target, err)

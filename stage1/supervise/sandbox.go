@@ -46,6 +46,10 @@ func (s sandboxed) lookup(app launch.App) error {
 	return err
 }
 
+func (s sandboxed) netns() int { return s.pod.Namespaces().Net }
+
+func (s sandboxed) replaceFile(f plan.File) error { return s.pod.ReplaceFile(f) }
+
 func (s sandboxed) killInit(ctx context.Context) error {
 	if err := s.pod.KillInit(); err != nil {
 		return err // it ends with this process
