@@ -35,6 +35,7 @@ type plannedApp struct {
 	KeepRootFS  bool           `json:"restartKeepRootfs,omitempty"`
 	Ready       string         `json:"ready,omitempty"`
 	Live        string         `json:"live,omitempty"`
+	Startup     string         `json:"startup,omitempty"`
 	PostStart   string         `json:"postStart,omitempty"`
 	PreStop     string         `json:"preStop,omitempty"`
 	StopSignal  string         `json:"stopSignal"`
@@ -78,7 +79,7 @@ func planApp(m *podspec.App, a lifecycle.App, needs []lifecycle.Wait, img prepar
 	}
 	p := plannedApp{
 		Name: a.Name, ImageID: m.Image.ID, Role: a.Role, Restart: a.Restart.String(), After: []string{},
-		Ready: get(podspec.AnnReady, ""), Live: get(podspec.AnnLive, ""),
+		Ready: get(podspec.AnnReady, ""), Live: get(podspec.AnnLive, ""), Startup: get(podspec.AnnStartup, ""),
 		PostStart: get(podspec.AnnPostStart, ""), PreStop: get(podspec.AnnPreStop, ""),
 		KeepRootFS: get(podspec.AnnKeepRootFS, "") == "true",
 		StopSignal: get(podspec.AnnStopSignal, "SIGTERM"), StopTimeout: get(podspec.AnnStopTimeout, podspec.DefaultStopTimeout.String()),
@@ -122,7 +123,7 @@ func (p lifePlan) print(w io.Writer) error {
 func (a plannedApp) checks() string {
 	var list []string
 	for _, c := range []struct{ what, value string }{
-		{"ready", a.Ready}, {"live", a.Live}, {"post-start", a.PostStart}, {"pre-stop", a.PreStop},
+		{"ready", a.Ready}, {"live", a.Live}, {"startup", a.Startup}, {"post-start", a.PostStart}, {"pre-stop", a.PreStop},
 	} {
 		if c.value != "" {
 			list = append(list, c.what+"="+c.value)

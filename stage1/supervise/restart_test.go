@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rkt-pods/rkt/pkg/appc"
+	"github.com/rkt-pods/rkt/pkg/atomicfile"
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/pkg/podspec"
@@ -124,6 +125,37 @@ func TestLiveness(t *testing.T) {
 	}
 }
 
+// TestStartup: until the startup probe has gone well, an app is not ready and
+// nobody asks whether it lives.
+func TestStartup(t *testing.T) {
+	dir := t.TempDir()
+	begun := dir + "/begun"
+	tp := newTestPod(t, poddir.RunOptions{}, "", spec{name: "a", script: `sleep 1.5; touch ` + begun + `; trap 'exit 0' TERM; while :; do sleep 0.02; done`,
+		ann: annotations(podspec.AnnStartup, "exec:test -e "+begun+",period=1s", podspec.AnnLive, "exec:test -e "+begun+",failures=1,period=1s")})
+	tp.watchers.Go(func() {
+		for range time.Tick(time.Millisecond) {
+			s, err := tp.records.dir.App("a").ReadStatus()
+			if err == nil && s != nil && (s.State == poddir.Ready || s.State == poddir.Exited) {
+				break
+			}
+		}
+		if _, err := os.Stat(begun); err != nil {
+			t.Error(err)
+		}
+		tp.signals <- syscall.SIGTERM
+	})
+	tp.wantCode(0)
+}
+
+func TestStartupFails(t *testing.T) {
+	tp := newTestPod(t, poddir.RunOptions{}, "", spec{name: "a", script: `sleep 1000`,
+		ann: annotations(podspec.AnnStartup, "exec:false,failures=1", podspec.AnnReady, "exec:true")})
+	tp.wantCode(137)
+	if s := tp.statusOf("a"); s.Reason != poddir.StartFailed || !strings.Contains(s.Message, "startup probe: exec:false") || s.ReadyAt != nil {
+		t.Errorf("status %s", text(s))
+	}
+}
+
 // TestHooks: post-start holds the app's being ready up, pre-stop comes before
 // the stop signal and takes part of the stop timeout.
 func TestHooks(t *testing.T) {
@@ -131,11 +163,7 @@ func TestHooks(t *testing.T) {
 	tp := newTestPod(t, poddir.RunOptions{}, "", spec{name: "a", script: `trap 'echo term; exit 0' TERM; while :; do sleep 0.02; done`,
 		ann: annotations(podspec.AnnPostStart, "exec:touch "+dir+"/started", podspec.AnnPreStop, "exec:touch "+dir+"/stopping")})
 	tp.watchers.Go(func() {
-		for range time.Tick(time.Millisecond) {
-			if s := tp.statusOf("a"); s.State == poddir.Ready {
-				break
-			}
-		}
+		tp.until("a", 0, poddir.Ready)
 		if _, err := os.Stat(dir + "/started"); err != nil {
 			t.Error(err)
 		}
@@ -247,6 +275,63 @@ func TestInteractiveIsNotRestarted(t *testing.T) {
 	tp := newTestPod(t, poddir.RunOptions{Interactive: true}, "", spec{name: "a", script: "exit 0", ann: annotations(podspec.AnnRestart, "always")})
 	if code, err := tp.run(); code != 254 || !errs.Is(err, errs.Usage) {
 		t.Errorf("code %d, %v", code, err)
+	}
+}
+
+// until waits for the state of an execution.
+func (tp *testPod) until(app string, n int, want poddir.State) {
+	for range time.Tick(time.Millisecond) {
+		var s poddir.Status
+		err := atomicfile.ReadJSON(tp.records.dir.App(app).Attempt(n).Status(), &s)
+		if err == nil && s.State == want {
+			return
+		}
+	}
+}
+
+// TestSteer: one app is started anew, another is stopped, both by request; the
+// pod is paused, and a stop lets it go on.
+func TestSteer(t *testing.T) {
+	tp := newTestPod(t, poddir.RunOptions{}, "all",
+		spec{name: "a", script: `trap 'echo term; exit 3' TERM; trap 'echo usr' USR1; echo up; while :; do sleep 0.02; done`},
+		spec{name: "b", script: `trap 'echo int; exit 0' INT; echo up; while :; do sleep 0.02; done`},
+	)
+	good := func(r request) {
+		if answer, err := tp.ask(r); err != nil || answer.Error != "" {
+			t.Errorf("%+v: %+v, %v", r, answer, err)
+		}
+	}
+	tp.whenUp("a", func() {
+		tp.whenUp("b", func() {
+			good(request{Op: opRestart, App: "a"})
+			if s := tp.attemptOf("a", 1); s.State != poddir.Running {
+				t.Errorf("status %s", text(s))
+			}
+			if s := tp.statusOf("a"); s.Reason != poddir.Stopped || s.ExitCode == nil || *s.ExitCode != 3 {
+				t.Errorf("status %s", text(s))
+			}
+			good(request{Op: opStop, App: "b", Signal: int(syscall.SIGINT)})
+			if s := tp.statusOf("b"); s.State != poddir.Exited || s.Reason != poddir.Stopped {
+				t.Errorf("status %s", text(s))
+			}
+			good(request{Op: opStop, App: "b"}) // has ended
+			for _, r := range []request{{Op: opRestart, App: "z"}, {Op: opStop, App: "z"}, {Op: opSignal, Signal: 99}, {Op: opSignal, App: "b", Signal: 1}, {Op: "x"}} {
+				if _, err := tp.ask(r); err == nil {
+					t.Errorf("%+v was obeyed", r)
+				}
+			}
+			good(request{Op: opPause})
+			good(request{Op: opPause})
+			good(request{Op: opSignal, App: "a", Signal: int(syscall.SIGUSR1)})
+			good(request{Op: opStop})
+		})
+	})
+	code, err := tp.run()
+	if code != 3 || err != nil || !strings.Contains(tp.stdout, "b: int\n") || strings.Count(tp.stdout, "a: term\n") != 2 {
+		t.Errorf("code %d, %v, stdout %q", code, err, tp.stdout)
+	}
+	if got := text(tp.kernel.frozen); got != "[true,false]" {
+		t.Errorf("frozen %s", got)
 	}
 }
 
