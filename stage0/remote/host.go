@@ -17,6 +17,13 @@ import (
 // for the host counts.
 var certFolders = []string{"/etc/containers/certs.d", "/etc/docker/certs.d"}
 
+// hostRoots are where distributions keep the host's roots. rkt-fetch reads them
+// itself: so many files would cost more than the rest of a small fetch.
+var hostRoots = []string{
+	"/etc/ssl/certs", "/etc/ssl/certs/ca-certificates.crt", "/etc/ssl/cert.pem", "/etc/ssl/ca-bundle.pem",
+	"/etc/pki/tls/certs", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+}
+
 // maxCertFile bounds a file with certificates.
 const maxCertFile = 4 << 20
 
@@ -47,6 +54,10 @@ func FromHost(s *fetchwire.Setup, getenv func(string) string) error {
 }
 
 func readRoots(file, folders string) (string, error) {
+	named := filepath.SplitList(folders)
+	if !slices.ContainsFunc(append(named, file), func(path string) bool { return path != "" && !slices.Contains(hostRoots, filepath.Clean(path)) }) {
+		return "", nil
+	}
 	var all strings.Builder
 	add := func(path string) error {
 		data, err := readCert(path)
@@ -60,7 +71,7 @@ func readRoots(file, folders string) (string, error) {
 			return "", errs.WithHint(err, "SSL_CERT_FILE names it")
 		}
 	}
-	for _, dir := range filepath.SplitList(folders) {
+	for _, dir := range named {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
 			return "", errs.WithHint(errs.Newf(errs.NotFound, "certificates: %w", err), "SSL_CERT_DIR names it")

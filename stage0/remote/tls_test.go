@@ -182,6 +182,9 @@ func TestFromHost(t *testing.T) {
 		}
 	}
 	var s fetchwire.Setup
+	if err := FromHost(&s, func(name string) string { return map[string]string{"SSL_CERT_DIR": "/etc/ssl/certs/"}[name] }); err != nil || s.Roots != "" {
+		t.Errorf("the host's own roots: %d bytes, %v", len(s.Roots), err)
+	}
 	refused(t, "no such file", FromHost(&s, func(name string) string { return map[string]string{"SSL_CERT_FILE": "/none"}[name] }), errs.NotFound, "/none")
 }
 
