@@ -98,7 +98,7 @@ type reader struct {
 	spec     *spec
 	volumes  map[string]bool // false: it was refused
 	grace    time.Duration
-	awaited  []string // sidecars whose hook those that follow have to wait for
+	awaited  []string // sidecars that those that follow have to wait for
 	appNames map[string]bool
 }
 

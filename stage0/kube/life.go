@@ -3,8 +3,10 @@ package kube
 import (
 	"net/netip"
 	"reflect"
+	"slices"
 	"time"
 
+	"github.com/rkt-pods/rkt/pkg/appc"
 	"github.com/rkt-pods/rkt/pkg/lifecycle"
 	"github.com/rkt-pods/rkt/pkg/podspec"
 	"github.com/rkt-pods/rkt/stage0/podplan"
@@ -32,22 +34,40 @@ func (r *reader) life(at string, c *container, role lifecycle.Role, app *podplan
 		}
 		return
 	}
-	if c.Startup != nil {
-		r.unsupported(at+".startupProbe", "not supported yet")
-	}
-	if c.Readiness != nil {
-		r.probe(at+".readinessProbe", c.Readiness, c, app, podspec.AnnReady)
-	}
-	if c.Liveness != nil {
-		if n := c.Liveness.SuccessThreshold; n != nil && *n > 1 {
-			r.bad(at+".livenessProbe.successThreshold", "%d: must be 1", *n)
-			one := int64(1)
-			c.Liveness.SuccessThreshold = &one
+	for _, p := range []struct {
+		field      string
+		probe      *probe
+		annotation string
+	}{
+		{".startupProbe", c.Startup, podspec.AnnStartup},
+		{".livenessProbe", c.Liveness, podspec.AnnLive},
+		{".readinessProbe", c.Readiness, podspec.AnnReady},
+	} {
+		if p.probe != nil {
+			r.probe(at+p.field, p.probe, c, app, p.annotation)
 		}
-		r.probe(at+".livenessProbe", c.Liveness, c, app, podspec.AnnLive)
 	}
 	if c.Lifecycle != nil {
-		r.hooks(at+".lifecycle", c, role, app)
+		r.hooks(at+".lifecycle", c, app)
+	}
+	if role == lifecycle.RoleSidecar {
+		r.await(at, c, app)
+	}
+}
+
+// await: what follows a sidecar waits for its hook and its startup probe, which
+// is when a container without a readiness probe is ready.
+func (r *reader) await(at string, c *container, app *podplan.App) {
+	_, hook := app.Annotations.Get(podspec.AnnPostStart)
+	_, startup := app.Annotations.Get(podspec.AnnStartup)
+	switch {
+	case !hook && !startup:
+	case c.Readiness != nil:
+		r.unsupported(at+".readinessProbe", "not supported for a sidecar with a startupProbe or a postStart hook: what follows would wait for it")
+		app.Annotations = slices.DeleteFunc(app.Annotations, func(a appc.Annotation) bool { return a.Name == podspec.AnnReady })
+		fallthrough
+	default:
+		r.awaited = append(r.awaited, c.Name)
 	}
 }
 
@@ -69,8 +89,12 @@ func (r *reader) probe(at string, p *probe, c *container, app *podplan.App, anno
 	}
 	out.Argv = expandAll(out.Argv, raw)
 	parse := podspec.ParseReady
-	if annotation == podspec.AnnLive {
+	if annotation != podspec.AnnReady {
 		parse = podspec.ParseLive
+		if out.Successes != 1 {
+			r.bad(at+".successThreshold", "%d: must be 1", out.Successes)
+			return
+		}
 	}
 	r.annotate(at, app, annotation, out.String(), func(s string) bool {
 		back, err := parse(s)
@@ -171,15 +195,10 @@ func (r *reader) localHost(at, host string) bool {
 	return false
 }
 
-func (r *reader) hooks(at string, c *container, role lifecycle.Role, app *podplan.App) {
+func (r *reader) hooks(at string, c *container, app *podplan.App) {
 	l := c.Lifecycle
 	if l.PostStart != nil {
 		r.hook(at+".postStart", l.PostStart, c.Ports, hookTime, app, podspec.AnnPostStart)
-		if _, set := app.Annotations.Get(podspec.AnnPostStart); set && role == lifecycle.RoleSidecar && c.Readiness == nil {
-			// The next one starts when the hook is done, which is when a
-			// container without a readiness probe is ready.
-			r.awaited = append(r.awaited, c.Name)
-		}
 	}
 	// Without a grace period Kubernetes leaves the hook out.
 	if l.PreStop != nil && r.grace > 0 {

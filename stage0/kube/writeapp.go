@@ -297,6 +297,9 @@ func (w *writer) life(at string, a *podspec.App, c *container) rules {
 		case podspec.AnnLive:
 			p, err := podspec.ParseLive(ann.Value)
 			c.Liveness = w.probe(at, p, err)
+		case podspec.AnnStartup:
+			p, err := podspec.ParseLive(ann.Value)
+			c.Startup = w.probe(at, p, err)
 		case podspec.AnnPostStart:
 			w.hook(at, ann.Value, hookTime, &c.hooks().PostStart)
 		case podspec.AnnPreStop:
@@ -315,7 +318,8 @@ func (w *writer) life(at string, a *podspec.App, c *container) rules {
 		c.Lifecycle = nil
 	}
 	w.gracePeriod(at, a)
-	if r.role == lifecycle.RoleSidecar && c.Lifecycle != nil && c.Lifecycle.PostStart != nil && c.Readiness == nil {
+	hook := c.Lifecycle != nil && c.Lifecycle.PostStart != nil
+	if r.role == lifecycle.RoleSidecar && (hook || c.Startup != nil) && c.Readiness == nil {
 		w.awaited = append(w.awaited, lifecycle.After{App: a.Name, Condition: lifecycle.OnReady})
 	}
 	return r
