@@ -170,13 +170,12 @@ func (r *reader) hostPort(at, name string, p port, out appc.Port) {
 	ip, err := netip.ParseAddr(p.HostIP)
 	switch {
 	case p.HostIP == "":
-	case err != nil:
+	case err != nil || ip.Zone() != "":
 		r.bad(at+".hostIP", "%q: not an IP address", p.HostIP)
 	case ip.IsUnspecified():
 		p.HostIP = ""
-	case !ip.Is4():
-		r.unsupported(at+".hostIP", "%q: only IPv4 addresses are supported", p.HostIP)
-		p.HostIP = ""
+	default:
+		p.HostIP = ip.Unmap().String()
 	}
 	switch {
 	case p.HostPort == 0:

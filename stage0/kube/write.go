@@ -83,12 +83,11 @@ func (w *writer) metadata() {
 	}
 }
 
-// network and files. That a pod has no network is what Kubernetes has no word
-// for; where the Pod runs decides.
+// network and files: without the host's network, where the Pod runs decides.
 func (w *writer) network() {
 	o, s := w.Options, &w.doc.Spec
 	s.HostNetwork = slices.Equal(o.Net, []string{"host"})
-	if len(o.Net) > 1 || len(o.Net) == 1 && !slices.Contains([]string{"host", "none", "default"}, o.Net[0]) {
+	if len(o.Net) > 1 || len(o.Net) == 1 && o.Net[0] != "host" && o.Net[0] != "default" {
 		w.lost("net", "%s: a Pod has the network that its host gives it", strings.Join(o.Net, ","))
 	}
 	switch {
