@@ -211,7 +211,7 @@ func (c *cutter) ReadFrom(r io.Reader) (int64, error) {
 // setup is a set-up that trusts the servers and does not wait long.
 func setup(servers ...*hostile) fetchwire.Setup {
 	s := fetchwire.Setup{UserAgent: "test", Limits: fetchwire.Limits{
-		Connect: 2 * time.Second, Response: 2 * time.Second, Stall: time.Second, Total: 5 * time.Second,
+		Connect: 2 * time.Second, Response: 2 * time.Second, Stall: time.Second, Total: 4 * time.Second,
 		RetryWait: 3 * time.Second, Attempts: 3,
 	}}
 	for _, h := range servers {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rkt-pods/rkt/pkg/digest"
 	"github.com/rkt-pods/rkt/pkg/errs"
@@ -78,6 +79,20 @@ func TestBadManifests(t *testing.T) {
 		http.Redirect(w, r, "http://"+r.Host+"/", http.StatusFound)
 	})
 	h.handle("/v2/app/manifests/silent", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	h.handle("/v2/app/manifests/drip", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", ociManifest)
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			_, _ = io.WriteString(w, "{")
+			w.(http.Flusher).Flush()
+			select {
+			case <-tick.C:
+			case <-r.Context().Done():
+				return
+			}
+		}
+	})
 	h.handle("/v2/app/manifests/denied", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
 	h.handle("/v2/app/manifests/broken", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
 	c := client(t, setup(h), nil)
@@ -95,6 +110,7 @@ func TestBadManifests(t *testing.T) {
 		"header": {errs.Corrupt, "header of more than 65536 bytes"},
 		"down":   {errs.Denied, "plain http is not allowed"},
 		"silent": {errs.Unavailable, "no answer from"},
+		"drip":   {errs.Unavailable, "manifest " + h.host() + "/app:drip: no answer from the other side in time"},
 		"denied": {errs.Denied, "403 Forbidden"},
 		"broken": {errs.Unavailable, "500 Internal"},
 		digest.Of(digest.SHA256, []byte("x")).OCI(): {errs.Corrupt, "wrong digest"},
