@@ -129,13 +129,13 @@ func TestPidsLimit(t *testing.T) {
 // there was they would have taken nearly all.
 func TestCPULimit(t *testing.T) {
 	h := newHost(t)
-	const spin = "timeout -s KILL 4 sh -c 'while :; do :; done'; true"
+	const spin = "timeout -s KILL 8 sh -c 'while :; do :; done'; true"
 	for name, c := range map[string]struct {
 		pod, app []string
 		apps     int
 	}{
-		"app": {nil, []string{"--cpu=200m"}, 1},
-		"pod": {[]string{"--cpu=200m"}, nil, 2},
+		"app": {nil, []string{"--cpu=100m"}, 1},
+		"pod": {[]string{"--cpu=100m"}, nil, 2},
 	} {
 		apps := []app{{name: "x", script: spin, flags: c.app}, {name: "y", script: spin, flags: c.app}}[:c.apps]
 		p := h.start(c.pod, apps...)
@@ -146,8 +146,8 @@ func TestCPULimit(t *testing.T) {
 		for _, s := range p.statuses() {
 			used += time.Duration(s.Usage.CPUNs)
 		}
-		// Of four seconds 0.8, and what the start took.
-		if used < 300*time.Millisecond || used > 1600*time.Millisecond {
+		// Of eight seconds 0.8, and what the start took.
+		if used < 300*time.Millisecond || used > 3*time.Second {
 			t.Errorf("%s: %s of CPU", name, used)
 		}
 	}

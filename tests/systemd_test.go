@@ -12,6 +12,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rkt-pods/rkt/pkg/limits"
+	"github.com/rkt-pods/rkt/pkg/poddir"
 )
 
 // unit is a service of systemd that runs a pod of one app.
@@ -248,7 +251,7 @@ func TestUnitKilled(t *testing.T) {
 }
 
 // TestUnitPlace: a delegated unit's pod is all in the unit's cgroup; without
-// delegation the supervisor stays there and the apps are rkt's own. What the
+// delegation the supervisor stays there and the apps are in a scope of the pod's. What the
 // kernel says is what is on record.
 func TestUnitPlace(t *testing.T) {
 	for _, delegate := range delegation {
@@ -264,6 +267,8 @@ func TestUnitPlace(t *testing.T) {
 			if delegate == "yes" {
 				place = own + place
 				supervisor = place + "/supervisor"
+			} else {
+				place = "/machine.slice/rkt-" + s.UUID + ".scope" + place
 			}
 			if rec.Rel != place || len(rec.Paths) != 1 || rec.Paths[0].Path != "/sys/fs/cgroup"+place {
 				t.Errorf("the record has %+v, want %s", rec, place)
@@ -275,6 +280,43 @@ func TestUnitPlace(t *testing.T) {
 				t.Errorf("the app is in %s, want %s", got, place+"/apps/x/main")
 			}
 			checkInner(t, rec.Paths[0].Path)
+		})
+	}
+}
+
+// TestUnitLimits: limits hold in a delegated unit and in a scope, and one app
+// that memory was the end of does not take another along, nor the unit.
+func TestUnitLimits(t *testing.T) {
+	for _, delegate := range delegation {
+		t.Run(delegate, func(t *testing.T) {
+			t.Parallel()
+			u := newUnit(t, delegate, "echo up; "+hold(64), "Type=exec")
+			args := append([]string{filepath.Join(bin, "rkt"), "--dir=" + u.dir}, runArgs(u.uuidFile, []string{"--exit-policy=all", "--memory=256Mi"},
+				app{name: "x", script: "echo up; " + hold(64), flags: []string{"--memory=32Mi", "--pids=20", "--cpu=1"}},
+				app{name: "y", script: "sleep 10; exit 0"})...)
+			text := "[Service]\nDelegate=" + delegate + "\nExecStart=" + execLine(args...) + "\n"
+			if err := os.WriteFile(filepath.Join("/run/systemd/system", u.name), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			u.systemctl("daemon-reload")
+			u.systemctl("start", u.name)
+			u.ends("ActiveState=failed Result=exit-code ExecMainCode=1 ExecMainStatus=137")
+			all := u.statuses()
+			if x := all["x"]; !x.OOMKilled || x.Usage.OOMKills == 0 || x.Usage.MemoryPeak > 34<<20 {
+				t.Errorf("x: %+v", x)
+			}
+			if y := all["y"]; y.Reason != poddir.Completed {
+				t.Errorf("y: %+v", y)
+			}
+			for _, r := range all["x"].Isolators {
+				if r.State != limits.Enforced {
+					t.Error(r)
+				}
+			}
+			if n := len(all["x"].Isolators); n != 4 {
+				t.Errorf("%d isolators: %v", n, all["x"].Isolators)
+			}
+			u.nothingLeft()
 		})
 	}
 }

@@ -125,6 +125,20 @@ func (h Host) base() string {
 	return "/"
 }
 
+// Slice is the slice of the scopes that systemd makes for pods.
+const Slice = "machine.slice"
+
+// ScopePath is the cgroup of a scope.
+func ScopePath(name string) string { return filepath.Join("/", Slice, name) }
+
+// scopes says whether systemd can be asked for a scope with all controllers.
+// With v1 hierarchies systemd makes it in some of them only, and takes none of
+// what rkt would add there down with it.
+func (h Host) scopes() bool {
+	_, err := os.Stat("/run/systemd/private")
+	return err == nil && len(h.V1) == 0
+}
+
 // Plan names the pod's cgroups without making any: the record that is to be
 // on disk before Create.
 func Plan(storeID, uuid string) (poddir.Cgroup, error) {
@@ -132,8 +146,13 @@ func Plan(storeID, uuid string) (poddir.Cgroup, error) {
 	if err != nil {
 		return poddir.Cgroup{}, err
 	}
-	rel := filepath.Join(h.base(), "rkt-"+storeID, uuid)
-	rec := poddir.Cgroup{BootID: proc.BootID(), Stays: h.Systemd && h.base() == "/"}
+	base := h.base()
+	rec := poddir.Cgroup{BootID: proc.BootID(), Stays: h.Systemd && base == "/"}
+	if rec.Stays && h.scopes() {
+		rec.Scope = "rkt-" + uuid + ".scope"
+		base = ScopePath(rec.Scope)
+	}
+	rel := filepath.Join(base, "rkt-"+storeID, uuid)
 	for _, mount := range append([]string{h.Unified}, h.V1...) {
 		rec.Paths = append(rec.Paths, poddir.CgroupPath{Path: filepath.Join(mount, rel)})
 	}

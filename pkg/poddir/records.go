@@ -108,6 +108,7 @@ type Supervisor struct {
 type Cgroup struct {
 	BootID string       `json:"bootID"`
 	Rel    string       `json:"rel"`             // the pod's folder relative to each hierarchy's root
+	Scope  string       `json:"scope,omitempty"` // the unit of systemd that is asked for, and holds nothing but the pod
 	Stays  bool         `json:"stays,omitempty"` // the supervisor stays in the cgroup it was started in
 	Paths  []CgroupPath `json:"paths"`           // the pod's folder in each hierarchy; the first is the one that is asked and killed by
 }

@@ -26,6 +26,8 @@
  *   closes the socket               signal was asked for
  *   reaps until the death signal comes
  *
+ * Called without arguments it waits for the end of descriptor 3 and exits.
+ *
  * The end of the file instead of G or A means that the supervisor is gone.
  *
  * After that it has no descriptor open, and must have none: an app with
@@ -232,6 +234,9 @@ static void run(long argc, char **argv)
 {
 	unsigned long all = ~0ul;
 
+	/* Alone it holds a place until the supervisor says, or ends. */
+	if (argc == 1)
+		hear("hold a place");
 	if (argc != 3)
 		die("count the arguments", -EINVAL_);
 	/* Signals must not end it, not even those that the terminal sends. */

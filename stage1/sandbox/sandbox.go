@@ -82,11 +82,9 @@ func Open(c Config) (_ *Pod, err error) {
 		p.cdiDirs = cdi.Dirs()
 	}
 	if p.program == "" {
-		self, err := os.Executable()
-		if err != nil {
-			return nil, fmt.Errorf("pod init: %w", err)
+		if p.program, err = InitProgram(); err != nil {
+			return nil, err
 		}
-		p.program = filepath.Join(filepath.Dir(self), "podinit")
 	}
 	defer func() {
 		if err != nil {
@@ -112,6 +110,15 @@ func Open(c Config) (_ *Pod, err error) {
 		}
 	}
 	return p, p.writeFiles()
+}
+
+// InitProgram is pod init's program, beside this executable.
+func InitProgram() (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("pod init: %w", err)
+	}
+	return filepath.Join(filepath.Dir(self), "podinit"), nil
 }
 
 // mountBase makes the tmpfs that holds mount points and generated files. Apps

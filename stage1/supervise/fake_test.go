@@ -96,6 +96,7 @@ func (k *fakeKernel) create() error {
 	k.created = k.fail["create"] == nil
 	return k.fail["create"]
 }
+func (k *fakeKernel) adopt(int) error                         { return nil }
 func (k *fakeKernel) path(app string) string                  { return "/pod/apps/" + app }
 func (k *fakeKernel) limit(plan.Pod) ([]limits.Result, error) { return nil, nil }
 func (k *fakeKernel) kill(app string) error {

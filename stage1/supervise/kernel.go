@@ -14,6 +14,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/proc"
 	"github.com/rkt-pods/rkt/stage1/launch"
 	"github.com/rkt-pods/rkt/stage1/plan"
+	"github.com/rkt-pods/rkt/stage1/scope"
 )
 
 // emptyDeadline is how long killed processes may take to be gone.
@@ -50,6 +51,7 @@ type groups interface {
 	enter() error           // moves the supervisor in, and what it forks from then on
 	path(app string) string // relative to each hierarchy's root
 	limit(plan.Pod) ([]limits.Result, error)
+	adopt(podInit int) error // has pod init in the pod's cgroup, where the supervisor isn't
 	kill(app string) error
 	clear(ctx context.Context, app string) error // kill, and wait for the end
 	killAll() error                              // but the supervisor
@@ -63,7 +65,8 @@ type podGroups struct {
 	records *records
 	storeID string
 	rec     poddir.Cgroup
-	origin  string // where this process was before
+	origin  string       // where this process was before
+	scope   *scope.Scope // until pod init is in it; nil if there is none
 }
 
 func (g *podGroups) create() error {
@@ -80,8 +83,16 @@ func (g *podGroups) create() error {
 		return err
 	}
 	g.rec = rec
+	if err := g.startScope(); err != nil {
+		return err
+	}
 	if err := cgroup.Create(&g.rec); err != nil {
 		return err
+	}
+	if g.scope != nil {
+		if err := g.scope.Settle(g.rec); err != nil {
+			return err
+		}
 	}
 	if err := g.records.cgroup(g.rec); err != nil {
 		return err
@@ -138,6 +149,7 @@ func (g *podGroups) waitEmpty(ctx context.Context) error {
 }
 
 func (g *podGroups) leave() error {
+	g.scope.Close()
 	if g.rec.Paths == nil {
 		return nil
 	}

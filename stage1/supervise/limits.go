@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -12,6 +13,8 @@ import (
 	"github.com/rkt-pods/rkt/pkg/limits"
 	"github.com/rkt-pods/rkt/stage1/launch"
 	"github.com/rkt-pods/rkt/stage1/plan"
+	"github.com/rkt-pods/rkt/stage1/sandbox"
+	"github.com/rkt-pods/rkt/stage1/scope"
 )
 
 // limit bounds all apps together, before there is one.
@@ -27,6 +30,30 @@ func (g *podGroups) limit(p plan.Pod) ([]limits.Result, error) {
 		err = limits.Refuse(results, p.Strict, func(name string) bool { return slices.Contains(p.Optional, name) })
 	}
 	return append(slices.Clone(p.Results), results...), err
+}
+
+// startScope asks systemd for the pod's cgroup if that is what is planned.
+func (g *podGroups) startScope() error {
+	if g.rec.Scope == "" {
+		return nil
+	}
+	program, err := sandbox.InitProgram()
+	if err != nil {
+		return err
+	}
+	g.scope, err = scope.Start(context.Background(), g.rec, program)
+	return err
+}
+
+// adopt puts pod init where the supervisor's children are born otherwise. From
+// then on the scope has a process as long as the pod lives.
+func (g *podGroups) adopt(podInit int) error {
+	if g.scope == nil {
+		return nil
+	}
+	err := cgroup.Attach(g.rec, cgroup.Supervisor, podInit)
+	g.scope.Close()
+	return err
 }
 
 // limitPod bounds the pod, and tells the user what is not as it was asked for.

@@ -265,6 +265,9 @@ func (p *pod) setUp(in *inputs, planned plan.Pod, open func(plan.Pod, *records) 
 		return err
 	}
 	p.trace("pod init is process %d", me.PodInit.PID)
+	if err := p.groups.adopt(me.PodInit.PID); err != nil {
+		return err
+	}
 	if err := p.records.supervisor(me); err != nil {
 		return err
 	}
