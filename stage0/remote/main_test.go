@@ -6,14 +6,11 @@ import (
 	"crypto/tls"
 	"encoding/pem"
 	"errors"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,6 +23,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/digest"
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/fetchwire"
+	"github.com/rkt-pods/rkt/tests/rktfetch"
 )
 
 // program is rkt-fetch, built as it is released.
@@ -43,27 +41,8 @@ func testMain(m *testing.M) int {
 	if path := os.Getenv(asRkt); path != "" {
 		return beRkt(path)
 	}
-	dir, err := os.MkdirTemp("", "rkt-fetch")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	program = filepath.Join(dir, "rkt-fetch")
-	if err := build(program, "../../cmd/rkt-fetch"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return m.Run()
-}
-
-func build(path, folder string) error {
-	cmd := exec.Command("go", "build", "-o", path, folder)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s%w", out, err)
-	}
-	return nil
+	program = rktfetch.Program()
+	return rktfetch.Main(m)
 }
 
 // hostile is a registry, and a web server, that can be told to misbehave.
