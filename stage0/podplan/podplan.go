@@ -14,6 +14,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/image"
 	"github.com/rkt-pods/rkt/pkg/lifecycle"
+	"github.com/rkt-pods/rkt/pkg/limits"
 	"github.com/rkt-pods/rkt/pkg/podspec"
 )
 
@@ -173,8 +174,24 @@ func finish(pod *podspec.Pod, images map[string]*image.Manifest) (Result, error)
 	if err := pod.Validate(); err != nil {
 		return r, err
 	}
+	if err := checkLimits(pod); err != nil {
+		return r, err
+	}
 	_, _, err := lifecycle.Of(pod)
 	return r, err
+}
+
+// checkLimits refuses limits that make no sense, before anything is prepared.
+func checkLimits(pod *podspec.Pod) error {
+	if _, err := limits.Parse(pod.Isolators); err != nil {
+		return err
+	}
+	for i := range pod.Apps {
+		if _, err := limits.Parse(pod.Apps[i].App.Isolators); err != nil {
+			return fmt.Errorf("app %s: %w", pod.Apps[i].Name, err)
+		}
+	}
+	return nil
 }
 
 // implicit adds an empty volume for a mount point that has none, and returns
