@@ -106,7 +106,7 @@ func TestEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Kill()
-	if err := unix.Kill(p.Cmd.Process.Pid, 0); err != unix.ESRCH { //nolint:errorlint // an errno as it is
+	if err := unix.Kill(p.Cmd.Process.Pid, 0); err != unix.ESRCH {
 		t.Errorf("%v", err)
 	}
 }
