@@ -145,7 +145,11 @@ func (k *fakeKernel) hear(app string) (*net.UnixConn, error) {
 func (k *fakeKernel) resolve(a plan.App, rootfs string) (launch.App, error) {
 	return launch.App{App: a, RootFS: rootfs, Namespaces: launch.Namespaces{Net: -1}, UID: os.Getuid(), GID: os.Getgid()}, k.fail["resolve"]
 }
-func (k *fakeKernel) lookup(launch.App) error        { return k.lookupErr }
+func (k *fakeKernel) lookup(launch.App) error { return k.lookupErr }
+func (k *fakeKernel) netns() int              { return -1 }
+
+func (k *fakeKernel) replaceFile(plan.File) error { return nil }
+
 func (k *fakeKernel) killInit(context.Context) error { k.init = false; return nil }
 func (k *fakeKernel) close() error                   { k.opened = false; return nil }
 

@@ -38,6 +38,10 @@ type box interface {
 	// lookup says, by a *launch.StartError, why the app's program can't be
 	// executed.
 	lookup(app launch.App) error
+	// netns is the descriptor of the pod's network namespace, after startInit.
+	netns() int
+	// replaceFile makes another file of a generated one, while apps have it.
+	replaceFile(f plan.File) error
 	// killInit ends pod init, and with it whatever is left of the pod. The
 	// apps have been reaped before: the kernel waits for them.
 	killInit(ctx context.Context) error

@@ -17,6 +17,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/limits"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/stage1/launch"
+	"github.com/rkt-pods/rkt/stage1/network"
 )
 
 // pod is the running pod. The event loop owns it: the apps' goroutines and the
@@ -45,6 +46,8 @@ type pod struct {
 	born        time.Time
 
 	control *control
+	network *network.Attached // nil before it is set up
+	unwatch context.CancelFunc
 	beside  sync.WaitGroup // what setUp does in the background
 
 	events  chan happened

@@ -271,6 +271,9 @@ func (p *pod) setUp(in *inputs, planned plan.Pod, open func(plan.Pod, *records) 
 	if err := p.records.supervisor(me); err != nil {
 		return err
 	}
+	if err := p.attach(in, planned); err != nil {
+		return err
+	}
 	if p.wantsTerminal(in) {
 		p.tty, err = openTerminal(p.stdin)
 		p.apps[0].tty = p.tty
@@ -282,19 +285,29 @@ func (p *pod) setUp(in *inputs, planned plan.Pod, open func(plan.Pod, *records) 
 // is left is for gc, and told.
 func (p *pod) tearDown() {
 	p.control.close()
+	if p.unwatch != nil {
+		p.unwatch()
+	}
 	p.beside.Wait()
 	ctx, cancel := context.WithTimeout(p.ctx, emptyDeadline)
 	defer cancel()
-	// Nothing is forked any more: as slow as entering it, and as well done
-	// beside the rest.
-	left := make(chan error, 1)
-	go func() { left <- p.groups.leave() }()
 	err := p.groups.killAll()
 	if p.box != nil {
 		err = errors.Join(err, p.box.killInit(ctx))
 	}
-	err = errors.Join(err, p.groups.waitEmpty(ctx))
+	empty := p.groups.waitEmpty(ctx)
+	err = errors.Join(err, empty)
 	p.trace("no process is left")
+	// After that nothing is forked any more. To leave the cgroup is as slow as
+	// entering it, and as well done beside the rest.
+	left := make(chan error, 1)
+	go func() {
+		var err error
+		if empty == nil { // else somebody may use the addresses still
+			err = p.detach()
+		}
+		left <- errors.Join(err, p.groups.leave())
+	}()
 	unmounted := true
 	if p.box != nil {
 		if cerr := p.box.close(); cerr != nil {
