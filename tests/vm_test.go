@@ -36,7 +36,7 @@ var suites = []suite{
 		"TestKilledSupervisor", "TestConcurrentRunsAndGC", "TestTwoDataFolders", "TestGCOfNothing", "TestOrdinaryUser",
 		"TestLogsComplete", "TestBytesUntouched", "TestPrefixes",
 		"TestMountTargets", "TestFileVolume", "TestNothingOfTheHost", "TestNetHost",
-		"TestMemoryLimit.*", "TestPidsLimit", "TestCPULimit", "TestIOLimit", "TestProcessLimits", "TestStrictIsolators", "TestWhereLimitsAre", "TestPriorities",
+		"TestMemoryLimit.*", "TestPidsLimit", "TestCPULimit", "TestIOLimit", "TestProcessLimits", "TestStrictIsolators", "TestWhereLimitsAre", "TestPriorities", "TestNested",
 		"TestUnit.*", // systemd_test.go
 	}},
 }

@@ -120,6 +120,20 @@ func listed(file, word string) bool {
 	return err == nil && slices.Contains(strings.Fields(string(data)), word)
 }
 
+// Enter moves a process into the group's cgroup2 folder, which is made.
+func (g Group) Enter(pid int) error {
+	if err := fault.Step("cgroup.attach"); err != nil {
+		return err
+	}
+	if err := mkdirAll(g.unified()); err != nil {
+		return fmt.Errorf("create cgroup: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(g.unified(), "cgroup.procs"), []byte(strconv.Itoa(pid)), 0); err != nil {
+		return fmt.Errorf("enter cgroup: %w", err)
+	}
+	return nil
+}
+
 // Holds says whether a process is in the group or below it in every hierarchy
 // that has the group. Without it a limit could be on the pod's cgroup and the
 // process in another.

@@ -30,6 +30,7 @@ type Host struct {
 	OOMScoreAdj  int               // of this process
 	Nice         int               // of this process
 	SysNice      bool              // CAP_SYS_NICE is among the effective ones
+	Hybrid       bool              // cgroup v1 controllers, and the cgroup2 hierarchy beside
 	SELinux      bool              // a policy is loaded
 	AppArmor     bool              // it is enabled
 	Rlimits      map[string]uint64 // this process's hard limits by name, such as RLIMIT_NOFILE

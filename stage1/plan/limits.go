@@ -238,6 +238,23 @@ func (a *App) apparmor(host Host, value json.RawMessage, image bool) error {
 	return nil
 }
 
+// delegate lets the app write to its part of the cgroup tree. Where controllers
+// are on v1 it needs the cgroup2 hierarchy besides, to find and kill what it
+// starts.
+func (a *App) delegate(host Host) {
+	at := slices.IndexFunc(a.Mounts, func(m Mount) bool { return m.Type == "cgroup" })
+	if at < 0 {
+		return // it brings a /sys of its own
+	}
+	m := &a.Mounts[at]
+	m.Options = slices.DeleteFunc(slices.Clone(m.Options), func(o string) bool { return o == "ro" })
+	m.ReadOnly = false
+	if host.Hybrid {
+		unified := Mount{Type: "cgroup2", Target: m.Target + "/unified", Options: []string{"nosuid", "noexec", "nodev", "relatime"}}
+		a.Mounts = slices.Insert(a.Mounts, at+1, unified)
+	}
+}
+
 // boundPod fills in what limits the pod as a whole.
 func boundPod(pod *Pod, in Input) error {
 	pod.Strict = in.Options.StrictIsolators
@@ -283,6 +300,11 @@ func boundPod(pod *Pod, in Input) error {
 func finishLimits(pod *Pod, in Input) error {
 	if err := prioritize(pod, in); err != nil {
 		return err
+	}
+	for i := range pod.Apps {
+		if pod.Apps[i].Delegate {
+			pod.Apps[i].delegate(in.Host)
+		}
 	}
 	if pod.Limits.MemoryLow == nil {
 		var sum int64

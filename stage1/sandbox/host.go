@@ -11,6 +11,7 @@ import (
 	"github.com/moby/sys/capability"
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt-pods/rkt/pkg/cgroup"
 	"github.com/rkt-pods/rkt/pkg/proc"
 	"github.com/rkt-pods/rkt/stage1/plan"
 )
@@ -39,6 +40,11 @@ func HostFacts() (plan.Host, error) {
 	}
 	host.SysResource = effective&(1<<uint(capability.CAP_SYS_RESOURCE)) != 0
 	host.SysNice = effective&(1<<uint(capability.CAP_SYS_NICE)) != 0
+	groups, err := cgroup.Detect()
+	if err != nil {
+		return host, err
+	}
+	host.Hybrid = len(groups.V1) > 0
 	host.SELinux = exists("/sys/fs/selinux/enforce")
 	enabled, err := os.ReadFile("/sys/module/apparmor/parameters/enabled")
 	host.AppArmor = err == nil && strings.TrimSpace(string(enabled)) == "Y"

@@ -47,8 +47,19 @@ func (p *process) hold() error {
 		return err
 	}
 	leaf := p.group.Below(filepath.Base(p.leaf.unified))
+	if p.delegate {
+		// Where the app's view of the tree begins there must be no process, or
+		// it could give what it makes there no controllers.
+		if err := leaf.Below(delegated).Enter(p.pid); err != nil {
+			return err
+		}
+	}
 	return leaf.InheritThrottle()
 }
+
+// delegated is the folder of the processes that an app begins with if it may
+// make cgroups beside it.
+const delegated = "init"
 
 // inheritThrottle gives the leaf of a process beside the main one the app's
 // disk limits, which v1 does not pass down.

@@ -89,7 +89,7 @@ func (l *launcher) start(ctx context.Context, app launch.App) (*process, error) 
 	p := &process{
 		timeout: l.killTimeout,
 		state:   filepath.Join(app.StateDir, app.ID),
-		group:   &group,
+		group:   &group, delegate: app.Delegate,
 	}
 	st, err := c.State()
 	if err == nil {
