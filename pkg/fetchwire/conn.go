@@ -94,7 +94,7 @@ func (c *Conn) Send(m *Message, files ...*os.File) error {
 func (c *Conn) send(data, oob []byte) error {
 	raw, err := c.f.SyscallConn()
 	if err != nil {
-		return err
+		return os.ErrClosed
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -107,8 +107,8 @@ func (c *Conn) send(data, oob []byte) error {
 			}
 		}
 	})
-	if err != nil {
-		return err
+	if err != nil { // closed, the only thing that it can be
+		return os.ErrClosed
 	}
 	return sent
 }
@@ -136,7 +136,7 @@ func spill(data []byte) (*os.File, error) {
 func (c *Conn) Receive() (*Message, []*os.File, error) {
 	raw, err := c.f.SyscallConn()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, os.ErrClosed
 	}
 	var n, oobn, flags int
 	var got error

@@ -290,6 +290,28 @@ func TestKilledInTheMiddle(t *testing.T) {
 	refused(t, "killed before", err, errs.Unavailable, "rkt-fetch ended: signal: killed")
 }
 
+// TestClosedWhileInUse: requests of a client that is closed end, and so do new
+// ones.
+func TestClosedWhileInUse(t *testing.T) {
+	h := serve(t, true)
+	desc := h.blob(random(8 << 20))
+	c := client(t, setup(h), nil)
+	_, body, err := c.Blob(t.Context(), fetchwire.BlobRequest{Repository: h.repo(), Descriptor: desc}, BlobOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer body.Close()
+	c.Close()
+	if _, err := io.Copy(io.Discard, body); !errors.Is(err, context.Canceled) {
+		t.Errorf("in use: %v", err)
+	}
+	_, _, err = c.Manifest(t.Context(), fetchwire.ManifestRequest{Repository: h.repo(), Reference: "latest"})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("afterwards: %v", err)
+	}
+	c.Close()
+}
+
 // failing is a writer that takes some bytes only.
 type failing struct{ n int }
 
