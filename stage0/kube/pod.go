@@ -25,6 +25,7 @@ const (
 const (
 	maxLabel     = 63
 	maxSubdomain = 253
+	maxHostname  = 64 // the kernel's
 )
 
 // isLabel knows a DNS label, which is what most names are.
@@ -110,6 +111,15 @@ func (r *reader) hostname(s *spec) {
 		r.bad("spec.hostname", "%q: not a host name of one label", s.Hostname)
 	default:
 		r.out.Options.Hostname = s.Hostname
+	}
+	switch name := s.HostnameOverride; {
+	case name == "":
+	case !isSubdomain(name) || len(name) > maxHostname:
+		r.bad("spec.hostnameOverride", "%q: not a host name of %d characters at most", name, maxHostname)
+	case s.HostNetwork:
+		r.bad("spec.hostnameOverride", "not with hostNetwork")
+	default:
+		r.out.Options.Hostname = name
 	}
 	if s.HostnameAsFQDN {
 		r.unsupported("spec.setHostnameAsFQDN", "not supported: there is no cluster domain")
@@ -284,6 +294,12 @@ func (r *reader) emptyDir(at string, v volume, security *podSecurity) {
 		r.unsupported(at+".medium", "HugePages is not supported")
 	case limit != "":
 		r.unsupported(at+".sizeLimit", "not supported but for medium: Memory")
+	}
+	if mode := v.EmptyDir.Mode; mode != nil {
+		if *mode < 0 || *mode > 0o1777 {
+			r.bad(at+".mode", "%#o: not from 0 to 01777", *mode)
+		}
+		out.Mode = fmt.Sprintf("%04o", *mode)
 	}
 	if security != nil && security.FSGroup != nil {
 		gid := int(*security.FSGroup)

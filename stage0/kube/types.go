@@ -37,6 +37,7 @@ type spec struct {
 	RestartPolicy    string       `kube:"restartPolicy"`
 	GracePeriod      *int64       `kube:"terminationGracePeriodSeconds"`
 	Hostname         string       `kube:"hostname"`
+	HostnameOverride string       `kube:"hostnameOverride"`
 	DNSPolicy        string       `kube:"dnsPolicy"`
 	DNSConfig        *dnsConfig   `kube:"dnsConfig"`
 	HostAliases      []hostAlias  `kube:"hostAliases"`
@@ -60,11 +61,12 @@ type spec struct {
 	SchedulingGates  refused      `kube:"schedulingGates" why:"there is one host"`
 	TopologySpread   refused      `kube:"topologySpreadConstraints" why:"there is one host"`
 	Workload         refused      `kube:"workloadRef" why:"there is one host"`
+	SchedulingGroup  refused      `kube:"schedulingGroup" why:"there is one host"`
+	Eviction         refused      `kube:"evictionResponders" why:"there is one host"`
 	ServiceAccount   refused      `kube:"serviceAccountName" why:"there is no cluster to ask"`
 	OldAccount       refused      `kube:"serviceAccount" why:"there is no cluster to ask"`
 	PullSecrets      refused      `kube:"imagePullSecrets" why:"rkt finds credentials in its configuration"`
 	Subdomain        refused      `kube:"subdomain" why:"there is no cluster domain"`
-	HostnameOverride refused      `kube:"hostnameOverride" why:"say hostname"`
 	PriorityClass    refused      `kube:"priorityClassName"`
 	Priority         refused      `kube:"priority"`
 	Preemption       refused      `kube:"preemptionPolicy"`
@@ -145,6 +147,7 @@ type volumeMount struct {
 	SubPath           string  `kube:"subPath"`
 	Propagation       string  `kube:"mountPropagation"`
 	SubPathExpr       refused `kube:"subPathExpr"`
+	BindOptions       refused `kube:"bindMountOptions"`
 }
 
 type resources struct {
@@ -245,6 +248,7 @@ type volume struct {
 type emptyDir struct {
 	Medium    string   `kube:"medium"`
 	SizeLimit quantity `kube:"sizeLimit"`
+	Mode      *int64   `kube:"mode"`
 }
 
 type hostPath struct {

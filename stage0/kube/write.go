@@ -94,8 +94,10 @@ func (w *writer) network() {
 	case o.Hostname == "" || o.Hostname == w.doc.Metadata.Name:
 	case isLabel(o.Hostname):
 		s.Hostname = o.Hostname
+	case isSubdomain(o.Hostname) && !s.HostNetwork:
+		s.HostnameOverride = o.Hostname
 	default:
-		w.lost("hostname", "%q: that of a Pod is one label of small letters", o.Hostname)
+		w.lost("hostname", "%q: that of a Pod is of small letters, and one label on the host's network", o.Hostname)
 	}
 	switch {
 	case slices.Equal(o.DNS, []string{"host"}):
@@ -221,8 +223,11 @@ func (w *writer) volume(at string, v podspec.Volume, fsGroup *int) {
 		if v.Kind == podspec.VolumeTmpfs {
 			out.EmptyDir.Medium, out.EmptyDir.SizeLimit = "Memory", quantity(v.Size)
 		}
-		if fsGroup == nil && (v.Mode != "0777" || v.GID != nil) || v.UID != nil {
-			w.lost(at+".mode", "an emptyDir is root's, and open to everyone")
+		if v.UID != nil || fsGroup == nil && v.GID != nil {
+			w.lost(at+".uid", "an emptyDir is root's, or its group fsGroup")
+		}
+		if fsGroup == nil {
+			w.mode(at, v, out.EmptyDir)
 		}
 	case podspec.VolumeImage:
 		out.Image = &imageVolume{Reference: v.Source}
@@ -232,6 +237,25 @@ func (w *writer) volume(at string, v podspec.Volume, fsGroup *int) {
 		return
 	}
 	w.doc.Spec.Volumes = append(w.doc.Spec.Volumes, out)
+}
+
+// mode says with which permissions an empty volume begins.
+func (w *writer) mode(at string, v podspec.Volume, out *emptyDir) {
+	text := v.Mode
+	switch {
+	case text != "":
+	case v.Kind == podspec.VolumeTmpfs:
+		text = "1777"
+	default:
+		text = "0755"
+	}
+	mode, err := strconv.ParseInt(text, 8, 64)
+	switch {
+	case err != nil || mode > 0o1777:
+		w.lost(at+".mode", "%s: that of an emptyDir is from 0 to 01777", text)
+	case mode != 0o777:
+		out.Mode = &mode
+	}
 }
 
 // isolators of the pod.

@@ -151,8 +151,11 @@ func TestLost(t *testing.T) {
 		"volumes[1].recursive: false: a Pod can't say it": func(s *Source) {
 			s.Manifest.Volumes = append(s.Manifest.Volumes, podspec.Volume{Name: "h", Kind: podspec.VolumeHost, Source: "/h", Recursive: &no})
 		},
-		"volumes[1].mode: an emptyDir is root's, and open to everyone": func(s *Source) {
+		"volumes[1].uid: an emptyDir is root's, or its group fsGroup": func(s *Source) {
 			s.Manifest.Volumes = append(s.Manifest.Volumes, podspec.Volume{Name: "e", Kind: podspec.VolumeEmpty, Mode: "0777", UID: &uid})
+		},
+		"volumes[1].mode: 2750: that of an emptyDir is from 0 to 01777": func(s *Source) {
+			s.Manifest.Volumes = append(s.Manifest.Volumes, podspec.Volume{Name: "e", Kind: podspec.VolumeEmpty, Mode: "2750"})
 		},
 		"volumes[1].kind: named: a Pod has no such volume": func(s *Source) {
 			s.Manifest.Volumes = append(s.Manifest.Volumes, podspec.Volume{Name: "n", Kind: podspec.VolumeNamed})
