@@ -21,12 +21,17 @@ import (
 // life takes a sandbox from Open to Close and returns the first error.
 func life(f *fixture) (err error) {
 	image := f.layer("var/db/x=1", "file=x", "etc/")
+	f.named("db")
+	key := filepath.Join(f.layer("key=1"), "key")
 	p, err := Open(Config{
 		Plan: plan.Pod{
+			Sysctls:  []plan.Sysctl{{Key: "kernel/domainname", Value: "x"}},
 			Hostname: os.Getenv("RKT_TEST_LIFE"),
 			Files:    []plan.File{{Target: "/etc/hosts", Content: "x"}},
 			Volumes: []plan.Volume{
 				{Name: "empty", Kind: "empty", Mode: 0o755, SeedApp: "web", SeedPath: "/var/db"}, {Name: "host", Kind: "host", Source: f.TempDir()},
+				{Name: "mem", Kind: "tmpfs", Mode: 0o700}, {Name: "keys", Kind: "secret", Source: key, Mode: 0o400},
+				{Name: "db", Kind: "named", Source: "db", SeedApp: "web", SeedPath: "/var/db"},
 			},
 		},
 		Dir: f.dir, RunDir: f.runDir, InitPath: os.Getenv(childEnv),
@@ -53,6 +58,7 @@ func life(f *fixture) (err error) {
 	}
 	app := plan.App{Name: "web", Lowers: []string{image}, Cwd: "/", Mounts: []plan.Mount{
 		bind("empty", "/var/db", false), bind("host", "/file", true), bind("host", "/new", true),
+		bind("mem", "/mem", false), bind("keys", "/keys", true), bind("db", "/db", false),
 	}}
 	root, err := p.MountRootFS(app, f.attempt("web", 0))
 	if err != nil {
