@@ -71,22 +71,28 @@ func (p *pod) limitPod(planned plan.Pod) error {
 		}
 	}
 	p.isolators = results
-	p.tellChanges(p.report, results)
+	p.tellChanges("", results)
 	return nil
 }
 
-// tellChanges says which isolators are not enforced as they were asked for.
-func (*pod) tellChanges(report func(error), results []limits.Result) {
+// tellChanges says which isolators of an app, or of the pod, are not enforced
+// as they were asked for: once, however often the app is started.
+func (p *pod) tellChanges(app string, results []limits.Result) {
 	for _, r := range results {
-		if r.State != limits.Enforced {
-			report(errors.New(r.String()))
+		if r.State == limits.Enforced {
+			continue
 		}
+		text := r.String()
+		if app != "" {
+			text = "app " + app + ": " + text
+		}
+		p.reportOnce(text, errors.New(text))
 	}
 }
 
 // isolated notes what became of the app's isolators, and the pod's.
 func (a *app) isolated(process launch.Process) []limits.Result {
 	results := process.Isolators()
-	a.pod.tellChanges(a.report, results)
+	a.pod.tellChanges(a.plan.Name, results)
 	return append(slices.Clone(a.pod.isolators), results...)
 }
