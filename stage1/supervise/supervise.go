@@ -235,9 +235,6 @@ func (p *pod) setUp(in *inputs, planned plan.Pod, open func(plan.Pod, *records) 
 	if err := p.groups.create(); err != nil {
 		return err
 	}
-	if err := p.limitPod(planned); err != nil {
-		return err
-	}
 	p.trace("cgroups %s", p.records.summary.Cgroup)
 	// To move a process can mean to wait for all CPUs, about 10 ms. Only what
 	// is forked has to wait for it.
@@ -261,6 +258,11 @@ func (p *pod) setUp(in *inputs, planned plan.Pod, open func(plan.Pod, *records) 
 		return err
 	}
 	p.trace("in the pod's cgroup")
+	// Not before: a delegated unit's cgroup gives no controllers to those below
+	// as long as this process is in it.
+	if err := p.limitPod(planned); err != nil {
+		return err
+	}
 	if me.PodInit, err = p.box.startInit(p.ctx); err != nil {
 		return err
 	}
