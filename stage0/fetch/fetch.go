@@ -80,7 +80,7 @@ type Options struct {
 func Import(ctx context.Context, st *store.Store, path string, opt Options) (image.Record, error) {
 	if opt.Decompressor == nil {
 		opt.Decompressor = remote.NewDecompressor("", fetchwire.Limits{})
-		defer opt.Decompressor.Close()
+		defer func() { _ = opt.Decompressor.Close() }() // nothing depends on how it ends
 	}
 	im := newImporter(ctx, st, opt)
 	im.path, im.readAll = path, true

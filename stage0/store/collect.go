@@ -227,6 +227,13 @@ func (s *Store) references(grace time.Duration) (layers, blobs map[string]bool, 
 		if err != nil {
 			return nil, nil, errs.WithClass(errs.Corrupt, err)
 		}
+		busy, err := lock.Held(s.path("tmp", name, "lock"))
+		if err != nil {
+			return nil, nil, err
+		}
+		if !busy && !s.resumable(name, grace) {
+			continue // its maker is gone, and so will it be
+		}
 		for _, key := range refs.Layers {
 			layers[key] = true
 		}

@@ -143,7 +143,7 @@ func (g *Staging) empty() error {
 		if e.Name() == "lock" || g.resume && e.Name() == refsFile {
 			continue
 		}
-		if err := os.RemoveAll(filepath.Join(g.dir, e.Name())); err != nil {
+		if err := removeTree(filepath.Join(g.dir, e.Name())); err != nil {
 			return err
 		}
 	}

@@ -16,7 +16,12 @@ func (b *bench) cases() []benchCase {
 	return []benchCase{
 		b.oneApp(), b.podOfTwo(), b.parallel(),
 		b.version(), b.emptyList(), b.longList(),
-		b.collect(), b.importImage(), b.idle(),
+		b.collect(), b.importImage(),
+		b.fetchCase(oneLayer, fmt.Sprintf("Fetch of one gzip layer of %d MiB", largeBytes>>20), 1.05),
+		b.fetchCase(fourLayers, "Fetch of the same files in four gzip layers", 0.95),
+		b.fetchCase(zstdLayer, "Fetch of the same files in one zstd layer", 0.8),
+		b.fetchUnchanged(), b.removeImage(),
+		b.idle(),
 	}
 }
 

@@ -49,7 +49,7 @@ func parse(args []string) (options, error) {
 	fs.StringVar(&o.docs, "docs", "Documentation", "folder for -write")
 	fs.IntVar(&o.rounds, "rounds", 10, "measured rounds of each case")
 	fs.BoolVar(&o.write, "write", false, "write performance.md and performance.svg")
-	fs.StringVar(&o.generate, "generate", "", "only write an image, small or large, to the folder -dir")
+	fs.StringVar(&o.generate, "generate", "", "only write images, small, large or layouts, to the folder -dir")
 	fs.Func("only", "regular expression of the cases to take (default all)", func(s string) (err error) {
 		o.only, err = regexp.Compile(s)
 		return err

@@ -131,11 +131,14 @@ func (b *bench) rkt(data string, args ...string) command {
 }
 
 // podman is a command line of podman with all its state in the bench's folders.
-func (b *bench) podman(args ...string) command {
+func (b *bench) podman(args ...string) command { return b.podmanIn("podman", args...) }
+
+// podmanIn is podman with its images in another folder.
+func (b *bench) podmanIn(root string, args ...string) command {
 	p := b.peer("podman")
 	argv := []string{
-		p.path, "--root", b.path("podman"), "--runroot", filepath.Join(b.runDir, "podman"),
-		"--tmpdir", filepath.Join(b.runDir, "libpod"),
+		p.path, "--root", b.path(root), "--runroot", filepath.Join(b.runDir, root),
+		"--tmpdir", filepath.Join(b.runDir, root+".tmp"),
 	}
 	return command{
 		argv: append(argv, args...), place: p.place,

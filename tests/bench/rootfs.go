@@ -41,6 +41,8 @@ func generate(o options) error {
 		return smallImage(o.dir, o.busybox)
 	case "large":
 		return largeImage(filepath.Join(o.dir, largeACI))
+	case "layouts":
+		return writeLayouts(o.dir)
 	default:
 		return fmt.Errorf("generate: %s: no such image", o.generate)
 	}
@@ -168,33 +170,41 @@ func largeImage(path string) (err error) {
 }
 
 func writeLarge(w *tar.Writer, total int) error {
-	put := func(e images.Entry) error {
-		e.Size, e.ModTime = int64(len(e.Body)), images.Time
-		if err := w.WriteHeader(&e.Header); err != nil {
-			return err
-		}
-		_, err := w.Write(e.Body)
+	random := rand.New(rand.NewPCG(largeSeed, largeSeed))
+	if err := writeFiles(w, "rootfs", random, makeWords(random), total); err != nil {
 		return err
 	}
-	random := rand.New(rand.NewPCG(largeSeed, largeSeed))
-	words := makeWords(random)
-	if err := put(images.Dir("rootfs", 0o755)); err != nil {
+	return writeEntry(w, images.File("manifest", 0o644, images.Manifest("example.com/large", "1.0", []string{"/bin/true"})))
+}
+
+func writeEntry(w *tar.Writer, e images.Entry) error {
+	e.Size, e.ModTime = int64(len(e.Body)), images.Time
+	if err := w.WriteHeader(&e.Header); err != nil {
+		return err
+	}
+	_, err := w.Write(e.Body)
+	return err
+}
+
+// writeFiles writes a folder with so many bytes of files.
+func writeFiles(w *tar.Writer, root string, random *rand.Rand, words []string, total int) error {
+	if err := writeEntry(w, images.Dir(root, 0o755)); err != nil {
 		return err
 	}
 	for n := 0; total > 0; n++ {
-		dir := fmt.Sprintf("rootfs/d%03d", n/100)
+		dir := fmt.Sprintf("%s/d%03d", root, n/100)
 		if n%100 == 0 {
-			if err := put(images.Dir(dir, 0o755)); err != nil {
+			if err := writeEntry(w, images.Dir(dir, 0o755)); err != nil {
 				return err
 			}
 		}
 		size := min(fileSize(random), total)
-		if err := put(images.File(filepath.Join(dir, fmt.Sprintf("f%05d", n)), 0o644, body(random, words, size))); err != nil {
+		if err := writeEntry(w, images.File(filepath.Join(dir, fmt.Sprintf("f%05d", n)), 0o644, body(random, words, size))); err != nil {
 			return err
 		}
 		total -= size
 	}
-	return put(images.File("manifest", 0o644, images.Manifest("example.com/large", "1.0", []string{"/bin/true"})))
+	return nil
 }
 
 // fileSize has a median of 4 KiB and a mean of about five times that.
