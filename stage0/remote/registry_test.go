@@ -32,6 +32,16 @@ func TestManifestByTagAndDigest(t *testing.T) {
 			t.Fatalf("%s: %+v, %q, %v", ref, head, got, err)
 		}
 	}
+	for _, kind := range []string{
+		"application/vnd.docker.distribution.manifest.v2+json", "application/vnd.docker.distribution.manifest.list.v2+json",
+		"application/vnd.oci.image.index.v1+json", "application/vnd.oci.image.index.v1+json; charset=utf-8",
+	} {
+		h.manifest("kind", kind, data)
+		want, _, _ := strings.Cut(kind, ";")
+		if head, _, err := c.Manifest(t.Context(), fetchwire.ManifestRequest{Repository: h.repo(), Reference: "kind"}); err != nil || head.MediaType != want {
+			t.Errorf("%s: %+v, %v", kind, head, err)
+		}
+	}
 	h.asked()
 	for what, r := range map[string]fetchwire.ManifestRequest{
 		"HEAD /v2/app/manifests/latest": {KnownDigest: d},
