@@ -73,6 +73,7 @@ func newRoot(g *globals) *cobra.Command {
 		newRun(g),
 		newRunPrepared(g),
 		newList(g),
+		newNet(g),
 		newStatus(g),
 		newCatManifest(g),
 		newKube(g),

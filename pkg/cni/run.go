@@ -210,7 +210,11 @@ func (r *Runner) environment(version string, c Call) []string {
 	if os.Getenv("PATH") == "" {
 		env = append(env, "PATH=/usr/sbin:/usr/bin:/sbin:/bin")
 	}
-	args := make([]string, 0, len(c.Args))
+	var args []string
+	if len(c.Args) > 0 {
+		// What is meant for one plugin of a list is no mistake to the others.
+		args = append(args, "IgnoreUnknown=1")
+	}
 	for _, kv := range c.Args {
 		args = append(args, kv[0]+"="+kv[1])
 	}

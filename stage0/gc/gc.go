@@ -10,13 +10,16 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/lock"
+	"github.com/rkt-pods/rkt/pkg/network"
 	"github.com/rkt-pods/rkt/pkg/poddir"
+	"github.com/rkt-pods/rkt/stage0/netctl"
 	"github.com/rkt-pods/rkt/stage0/pod"
 	"github.com/rkt-pods/rkt/stage0/store"
 	"github.com/rkt-pods/rkt/stage0/volume"
@@ -298,7 +301,20 @@ func (p *Plan) Execute(ctx context.Context, progress func(Step)) Report {
 	}
 	r.Store = listed(r.Store)
 	p.collectVolumes(ctx, &r)
+	if err := p.sweepNetworks(ctx); err != nil {
+		r.fail("networks", err)
+	}
 	return r
+}
+
+// sweepNetworks removes what is left of pods that have no record any more: a
+// power loss can take one that was not synced.
+func (p *Plan) sweepNetworks(ctx context.Context) error {
+	if _, err := os.Stat(poddir.NetDir); err != nil && len(network.HostLocalRoot()) == 0 {
+		return nil // no pod of this host has had a network since its boot
+	}
+	_, err := netctl.Sweep(ctx, p.pods, nil, nil)
+	return err
 }
 
 // collectVolumes removes named volumes only if that was asked for, and always
