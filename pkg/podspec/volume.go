@@ -183,8 +183,8 @@ func (v *Volume) checkHost() error {
 	case "":
 		return nil
 	case "z", "Z":
-		return errs.WithHint(errs.Newf(errs.Unsupported, "selinux: %s: pods have no SELinux label on this host that the source's could be made to fit", v.SELinux),
-			"leave it out: without labels nothing keeps the pod from its volume")
+		return errs.WithHint(errs.Newf(errs.Unsupported, "selinux: %s: rkt relabels no files of the host", v.SELinux),
+			"leave it out on a host without SELinux; on one with it, chcon -Rt container_file_t gives the source a label")
 	}
 	return errs.Newf(errs.Usage, "selinux: %q: neither z (for all pods) nor Z (for this pod alone)", v.SELinux)
 }
