@@ -32,7 +32,7 @@ func (v *volume) seedNamed(dir poddir.NamedDir, r *root) error {
 	if !exists(dir.Fresh()) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), seedDeadline) //nolint:forbidigo // the wait has its own deadline, and a pod that is stopped meanwhile is killed with it
+	ctx, cancel := context.WithTimeout(context.Background(), seedDeadline)
 	defer cancel()
 	l, err := lock.Exclusive(ctx, dir.Lock())
 	if err != nil {
