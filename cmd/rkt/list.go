@@ -16,6 +16,8 @@ import (
 type listOptions struct {
 	full, noLegend bool
 	format         string
+	filter         listFilter
+	watch          bool
 }
 
 func newList(g *globals) *cobra.Command {
@@ -26,11 +28,21 @@ func newList(g *globals) *cobra.Command {
 		Long: `Lists the pods of the data folder, one line for each app. Ordinary users see
 those that have run since the last boot.`,
 		Args: noArgs,
-		RunE: func(*cobra.Command, []string) error { return runList(g, o) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkFormat(o.format); err != nil {
+				return err
+			}
+			if o.watch {
+				return watchList(cmd.Context(), g, o)
+			}
+			return runList(g, o)
+		},
 	}
 	cmd.Flags().BoolVar(&o.full, "full", false, "whole UUIDs, image IDs and times")
 	cmd.Flags().BoolVar(&o.noLegend, "no-legend", false, "no headings")
 	cmd.Flags().StringVar(&o.format, "format", "", "json or json-pretty")
+	value(cmd.Flags(), "filter", "KEY=VALUE", "only pods of this state, name, app or label (label=NAME or label=NAME=VALUE); given again, both have to hold", o.filter.add)
+	cmd.Flags().BoolVar(&o.watch, "watch", false, "list again whenever something changes, until interrupted")
 	return cmd
 }
 
@@ -42,13 +54,11 @@ func noArgs(_ *cobra.Command, args []string) error {
 }
 
 func runList(g *globals, o listOptions) error {
-	if err := checkFormat(o.format); err != nil {
-		return err
-	}
 	views, bad, err := g.views()
 	if err != nil {
 		return err
 	}
+	views = o.filter.apply(views)
 	if o.format != "" {
 		out := []podJSON{}
 		for _, v := range views {
@@ -107,14 +117,14 @@ func printList(w io.Writer, views []view, o listOptions, now time.Time) error {
 		if o.full {
 			cells = append(cells, "IMAGE ID")
 		}
-		row(append(cells, "STATE", "CREATED", "STARTED", "NETWORKS")...)
+		row(append(cells, "STATE", "CREATED", "STARTED", "NETWORKS", "NAME")...)
 	}
 	for _, v := range views {
 		uuid := v.uuid
 		if !o.full {
 			uuid = uuid[:8]
 		}
-		tail := []string{string(v.state), o.time(v.created, now), o.time(v.started, now), v.networkText()}
+		tail := []string{string(v.state), o.time(v.created, now), o.time(v.started, now), v.networkText(), v.name}
 		apps := v.apps
 		if len(apps) == 0 {
 			apps = []appView{{name: "-", imageName: "-", imageID: "-"}}
@@ -125,7 +135,7 @@ func printList(w io.Writer, views []view, o listOptions, now time.Time) error {
 				cells = append(cells, shortID(a.imageID))
 			}
 			row(append(cells, tail...)...)
-			uuid, tail = "", []string{"", "", "", ""}
+			uuid, tail = "", []string{"", "", "", "", ""}
 		}
 	}
 	return t.Flush()

@@ -80,6 +80,13 @@ func newRoot(g *globals) *cobra.Command {
 		newEnter(g),
 		newLogs(g),
 		newStop(g),
+		newKill(g),
+		newPause(g),
+		newUnpause(g),
+		newApp(g),
+		newWait(g),
+		newEvents(g),
+
 		newRm(g),
 		newGC(g),
 		newTrust(g),

@@ -41,7 +41,7 @@ func exec(t *testing.T, args ...string) (code int, stdout, stderr string) {
 
 // TestWithoutData: what each command says where nothing is.
 func TestWithoutData(t *testing.T) {
-	const legend = "UUID\tAPP\tIMAGE NAME\tSTATE\tCREATED\tSTARTED\tNETWORKS\n"
+	const legend = "UUID\tAPP\tIMAGE NAME\tSTATE\tCREATED\tSTARTED\tNETWORKS\tNAME\n"
 	cases := []struct {
 		line           string
 		code           int
@@ -68,7 +68,7 @@ func TestWithoutData(t *testing.T) {
 		{"status", 254, "", "status: a pod's UUID is needed"},
 		{"status --wait=soon ab", 254, "", "neither true, false nor a duration"},
 		{"status --format=json ab", 254, "", `{"error":{"class":"not-found","message":"no matches found for \"ab\""`},
-		{"status --wait-ready ab", 254, "", "status: flag --wait-ready=true: not supported yet"},
+		{"status --wait-ready ab", 254, "", "status: no matches found for \"ab\"\n"},
 		{"status --uuid-file=DIR/x", 254, "", "status: --uuid-file: "},
 		{"stop ab", 254, "", `stop: no matches found for "ab"`},
 		{"rm ab cd", 254, "", `rm: no matches found for "ab"`},

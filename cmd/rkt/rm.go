@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/stage0/pod"
 )
 
@@ -83,4 +84,13 @@ func runRmAfter(ctx context.Context, g *globals, fd int, args []string) error {
 		return withCode(code, err)
 	}
 	return withCode(code, h.pods.CollectInherited(ctx, uuid, fd))
+}
+
+// parseFullUUID is for ids that a program gave, never cut short.
+func parseFullUUID(s string) (string, error) {
+	uuid, err := poddir.ParseUUID(s)
+	if err != nil {
+		return "", errs.WithClass(errs.Usage, err)
+	}
+	return uuid, nil
 }

@@ -20,6 +20,7 @@ import (
 
 type statusOptions struct {
 	wait     waitFlag
+	ready    waitFlag
 	uuidFile string
 	format   string
 }
@@ -53,14 +54,15 @@ func newStatus(g *globals) *cobra.Command {
 		Short: "Show the state of a pod",
 		Long: `Shows the state of a pod and how its apps ended.
 
-With --wait it waits for the pod to end; when a duration is given and is over
-first, the exit code is 124.`,
+With --wait it waits for the pod to end, with --wait-ready for it to be ready;
+when a duration is given and is over first, the exit code is 124. A pod that
+ends before it is ready is an error.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return runStatus(cmd.Context(), g, o, args) },
 	}
 	fs := cmd.Flags()
 	fs.Var(&o.wait, "wait", "wait for the pod to end, or for that long")
 	fs.Lookup("wait").NoOptDefVal = "true"
-	g.refused.flag(fs, "wait-ready", "bool|DURATION", "wait for the pod to be ready")
+	fs.Var(&o.ready, "wait-ready", "wait for the pod to be ready, or for that long")
 	fs.Lookup("wait-ready").NoOptDefVal = "true"
 	fs.StringVar(&o.uuidFile, "uuid-file", "", "file with the pod's UUID")
 	fs.StringVar(&o.format, "format", "", "json or json-pretty")
@@ -77,6 +79,15 @@ func runStatus(ctx context.Context, g *globals, o statusOptions, args []string) 
 	h, found, err := g.onePod(ctx, args, o.uuidFile)
 	if err != nil {
 		return err
+	}
+	if o.ready.on {
+		err := o.ready.do(ctx, found.UUID, func(ctx context.Context) error { return pod.WaitReady(ctx, h.pods.StoreID, found.UUID) })
+		if err != nil {
+			return err
+		}
+		if found, err = h.pods.Get(found.UUID); err != nil {
+			return err
+		}
 	}
 	if o.wait.on && found.Folder != poddir.Garbage {
 		if o.wait.timeout > 0 {
@@ -124,6 +135,15 @@ func (g *globals) statusForAnyone(ctx context.Context, o statusOptions, args []s
 	if err != nil {
 		return err
 	}
+	if o.ready.on {
+		err := o.ready.do(ctx, found.uuid, func(ctx context.Context) error { return pod.WaitReady(ctx, storeID, found.uuid) })
+		if err != nil {
+			return err
+		}
+		if _, found, err = g.findSummary(found.uuid); err != nil {
+			return err
+		}
+	}
 	if !o.wait.on {
 		return g.printStatus(found, o)
 	}
@@ -156,6 +176,9 @@ func (g *globals) findSummary(arg string) (storeID string, found view, err error
 	}
 	var matches []view
 	for _, v := range all {
+		if arg != "" && v.name == arg {
+			return h.store.ID(), v, nil
+		}
 		if arg != "" && strings.HasPrefix(v.uuid, strings.ToLower(arg)) {
 			matches = append(matches, v)
 		}
@@ -185,6 +208,15 @@ func statusText(w io.Writer, v view) error {
 	if v.reason != "" {
 		line("reason", v.reason)
 	}
+	if v.name != "" {
+		line("name", v.name)
+	}
+	if v.state == pod.Running {
+		line("ready", v.ready)
+	}
+	if v.awaiting != "" {
+		line("awaiting", plain(v.awaiting))
+	}
 	if !v.created.IsZero() {
 		line("created", fullTime(v.created))
 	}
@@ -212,9 +244,27 @@ func statusText(w io.Writer, v view) error {
 	isolatorLines(line, v)
 	if v.state.Over() {
 		appLines(line, v)
+	} else {
+		stateLines(line, v)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// stateLines tell where each app of a running pod stands.
+func stateLines(line func(string, any), v view) {
+	for _, a := range v.apps {
+		if a.status == nil {
+			continue
+		}
+		line("app-"+a.name+"-state", a.status.State)
+		if a.status.Restarts > 0 {
+			line("app-"+a.name+"-restarts", a.status.Restarts)
+		}
+		if a.status.State == poddir.Exited {
+			appLines(line, view{apps: []appView{a}})
+		}
+	}
 }
 
 func appLines(line func(string, any), v view) {

@@ -8,9 +8,12 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/rkt-pods/rkt/pkg/abi"
 	"github.com/rkt-pods/rkt/pkg/cgroup"
 	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/podspec"
 	"github.com/rkt-pods/rkt/stage0/handoff"
 	"github.com/rkt-pods/rkt/stage0/pod"
 )
@@ -19,27 +22,52 @@ import (
 // is killed itself.
 const forceDeadline = 10 * time.Second
 
+// stopFlags say how to stop, where it is not as the apps say.
+type stopFlags struct{ abi.Stopping }
+
+func (s *stopFlags) declare(fs *pflag.FlagSet) {
+	value(fs, "time", "DURATION", "time until what has not ended is killed (default: the stop timeout of each app)", setDuration(&s.Timeout))
+	value(fs, "signal", "SIGNAL", "signal to stop with (default: the stop signal of each app)", func(v string) (err error) {
+		s.Signal, err = podspec.ParseSignal(v)
+		return err
+	})
+}
+
 func newStop(g *globals) *cobra.Command {
 	var uuidFile string
-	var force bool
+	var call abi.Stop
+	var how stopFlags
 	cmd := &cobra.Command{
 		Use:   "stop [FLAGS] UUID…",
 		Short: "Stop running pods",
 		Long: `Asks each pod to stop and returns when it is down: its apps get their stop
-signals, and are killed when their stop timeouts are over. --force kills them
-at once, also when the pod's supervisor doesn't answer.`,
+signals, those that were started last at first, and are killed when their stop
+timeouts are over. --force kills them at once, also when the pod's supervisor
+doesn't answer.
+
+With --app it stops that app only, which is then finished and not failed.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if call.App != "" && call.Force {
+				return errs.WithHint(errs.Newf(errs.Usage, "--app and --force exclude each other"), "\"rkt kill --app=%s\" kills the app", call.App)
+			}
+			call.Stopping = how.Stopping
 			return g.eachPod(cmd.Context(), args, uuidFile, "failed to stop one or more pods", func(h host, p pod.Pod) error {
-				return g.stopPod(cmd.Context(), h, p, force)
+				if call.App != "" {
+					return g.steer(cmd.Context(), h, p, func(ctx context.Context, r *handoff.Running) error { return r.Stop(ctx, call) })
+				}
+				return g.stopPod(cmd.Context(), h, p, call)
 			})
 		},
 	}
-	cmd.Flags().StringVar(&uuidFile, "uuid-file", "", "file with the pod's UUID")
-	cmd.Flags().BoolVar(&force, "force", false, "kill instead of asking")
+	fs := cmd.Flags()
+	fs.StringVar(&uuidFile, "uuid-file", "", "file with the pod's UUID")
+	fs.BoolVar(&call.Force, "force", false, "kill instead of asking")
+	fs.StringVar(&call.App, "app", "", "stop this app only")
+	how.declare(fs)
 	return cmd
 }
 
-func (g *globals) stopPod(ctx context.Context, h host, p pod.Pod, force bool) error {
+func (g *globals) stopPod(ctx context.Context, h host, p pod.Pod, call abi.Stop) error {
 	switch {
 	case p.State.Over() && p.State.HasRun():
 		fmt.Fprintf(g.stdout, "pod %q is already stopped\n", p.UUID)
@@ -47,8 +75,8 @@ func (g *globals) stopPod(ctx context.Context, h host, p pod.Pod, force bool) er
 	case p.State != pod.Running && p.State != pod.Exiting:
 		return errs.Newf(errs.Usage, "pod %s: is %s, not running", p.UUID, p.State)
 	}
-	err := g.askToStop(ctx, h, p, force)
-	if err != nil && force {
+	err := g.askToStop(ctx, h, p, call)
+	if err != nil && call.Force {
 		err = kill(ctx, h.pods, p)
 	}
 	if err != nil {
@@ -63,26 +91,50 @@ func (g *globals) stopPod(ctx context.Context, h host, p pod.Pod, force bool) er
 
 // askToStop goes through the pod's stage1. A pod that ended meanwhile has been
 // stopped.
-func (g *globals) askToStop(ctx context.Context, h host, p pod.Pod, force bool) error {
+func (g *globals) askToStop(ctx context.Context, h host, p pod.Pod, call abi.Stop) error {
 	if p.State == pod.Exiting {
 		return nil
 	}
-	startCtx, cancel := pod.For(ctx, forceDeadline)
-	defer cancel()
-	f, err := h.pods.WaitSupervised(startCtx, p.UUID)
+	r, err := g.running(ctx, h, p)
 	if err != nil {
 		return stoppedMeanwhile(h.pods, p, err)
 	}
-	r, err := handoff.Open(h.pods, f, g.debug)
-	if err != nil {
-		return stoppedMeanwhile(h.pods, p, err)
-	}
-	if force {
+	if call.Force {
 		var cancelForce context.CancelFunc
 		ctx, cancelForce = pod.For(ctx, forceDeadline)
 		defer cancelForce()
 	}
-	return stoppedMeanwhile(h.pods, p, closeWith(r, r.Stop(ctx, force)))
+	return stoppedMeanwhile(h.pods, p, closeWith(r, r.Stop(ctx, call)))
+}
+
+// running is the stage1 of a pod that runs, once that has introduced itself.
+func (g *globals) running(ctx context.Context, h host, p pod.Pod) (*handoff.Running, error) {
+	ctx, cancel := pod.For(ctx, forceDeadline)
+	defer cancel()
+	f, err := h.pods.WaitSupervised(ctx, p.UUID)
+	if err != nil {
+		return nil, err
+	}
+	if f.State != pod.Running {
+		return nil, errs.Newf(errs.Usage, "pod %s: is %s, not running", p.UUID, f.State)
+	}
+	return handoff.Open(h.pods, f, g.debug)
+}
+
+// steer has the stage1 of a running pod do something.
+func (g *globals) steer(ctx context.Context, h host, p pod.Pod, do func(context.Context, *handoff.Running) error) error {
+	if p.State != pod.Running {
+		return errs.Newf(errs.Usage, "pod %s: is %s, not running", p.UUID, p.State)
+	}
+	r, err := g.running(ctx, h, p)
+	if err != nil {
+		return err
+	}
+	if err := closeWith(r, do(ctx, r)); err != nil {
+		return err
+	}
+	fmt.Fprintf(g.stdout, "%q\n", p.UUID)
+	return nil
 }
 
 func stoppedMeanwhile(pods pod.Pods, p pod.Pod, err error) error {

@@ -15,6 +15,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/image"
 	"github.com/rkt-pods/rkt/pkg/poddir"
+	"github.com/rkt-pods/rkt/pkg/podspec"
 	"github.com/rkt-pods/rkt/stage0/config"
 	"github.com/rkt-pods/rkt/stage0/pod"
 )
@@ -31,6 +32,11 @@ type view struct {
 	networks []string
 	addrs    []poddir.Address
 	exit     *poddir.Exit
+	name     string
+	labels   map[string]string
+	ready    bool
+	awaiting string
+	paused   bool
 	apps     []appView
 }
 
@@ -53,6 +59,13 @@ func viewOf(f pod.Facts) view {
 			v.pid = f.Supervisor.PID
 		}
 	}
+	if f.Manifest != nil {
+		v.labels = f.Manifest.UserLabels
+		v.name, _ = f.Manifest.Annotations.Get(podspec.AnnPodName)
+	}
+	if f.Live != nil {
+		v.live(*f.Live)
+	}
 	for _, a := range f.Apps {
 		av := appView{name: a.Name, imageID: a.Image.ID, imageName: image.Reference(a.Image.Name, a.Image.Labels), status: a.Status}
 		if m := f.Manifest.Find(a.Name); m != nil && m.App != nil {
@@ -61,6 +74,14 @@ func viewOf(f pod.Facts) view {
 		v.apps = append(v.apps, av)
 	}
 	return v
+}
+
+// live shows what is of interest as long as the pod runs.
+func (v *view) live(s poddir.Summary) {
+	v.ready, v.awaiting, v.paused = s.Ready, s.Awaiting, s.Paused
+	if s.Paused {
+		v.reason = "paused"
+	}
 }
 
 // summaries shows the pods as anyone may see them. Their states are found by
@@ -93,12 +114,14 @@ func summaries(storeID string) ([]view, error) {
 
 func viewOfSummary(s poddir.Summary) view {
 	v := view{uuid: s.UUID, created: s.CreatedAt, exit: s.Exit, networks: s.Networks, addrs: s.Addresses, state: pod.PublicState(s)}
+	v.name, v.labels = s.Name, s.Labels
 	if s.Supervisor != nil {
 		v.started = s.Supervisor.StartedAt
 	}
 	switch {
 	case v.state == pod.Running:
 		v.pid, v.exit = s.Supervisor.PID, nil
+		v.live(s)
 	case v.state == pod.Exiting:
 		v.reason = "the supervisor is gone, processes of the pod are still ending"
 	case v.state == pod.Exited && v.exit == nil:
@@ -127,6 +150,12 @@ type podJSON struct {
 	CreatedAt *int64        `json:"created_at,omitempty"`
 	StartedAt *int64        `json:"started_at,omitempty"`
 	Exit      *poddir.Exit  `json:"exit,omitempty"`
+
+	Name     string            `json:"name,omitempty"`
+	Labels   map[string]string `json:"labels,omitempty"`
+	Ready    *bool             `json:"ready,omitempty"` // while it runs
+	Awaiting string            `json:"awaiting,omitempty"`
+	Paused   bool              `json:"paused,omitempty"`
 }
 
 type networkJSON struct {
@@ -153,6 +182,10 @@ func (v view) json() podJSON {
 	out := podJSON{
 		UUID: v.uuid, State: v.state, Reason: v.reason, PID: v.pid, Exit: v.exit, AppNames: []string{}, Apps: []appJSON{},
 		CreatedAt: nanos(&v.created), StartedAt: nanos(&v.started),
+		Name: v.name, Labels: v.labels, Awaiting: v.awaiting, Paused: v.paused,
+	}
+	if v.state == pod.Running {
+		out.Ready = &v.ready
 	}
 	for _, n := range v.networks {
 		j := networkJSON{NetName: n}

@@ -49,13 +49,19 @@ func TestStatusText(t *testing.T) {
 		}
 	}
 	running := exitedView()
-	running.state, running.pid, running.exit = pod.Running, 42, nil
+	running.state, running.pid, running.exit, running.name, running.awaiting = pod.Running, 42, nil, "shop", "waits for b"
+	running.apps[1].status = &poddir.Status{App: "b", State: poddir.Starting, Restarts: 2}
 	b.Reset()
 	if err := statusText(&b, running); err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(b.String(), "app-") || !strings.Contains(b.String(), "exited=false\n") || !strings.Contains(b.String(), "pid=42\n") {
-		t.Errorf("running:\n%s", b.String())
+	for _, line := range []string{
+		"name=shop", "ready=false", "awaiting=waits for b", "exited=false", "pid=42",
+		"app-a-state=exited", "app-a=7", "app-b-state=starting", "app-b-restarts=2",
+	} {
+		if !strings.Contains(b.String(), line+"\n") {
+			t.Errorf("no %q in\n%s", line, b.String())
+		}
 	}
 }
 
@@ -68,7 +74,7 @@ func TestList(t *testing.T) {
 	}
 	lines := strings.Split(b.String(), "\n")
 	want := [][]string{
-		{"UUID", "APP", "IMAGE NAME", "STATE", "CREATED", "STARTED", "NETWORKS"},
+		{"UUID", "APP", "IMAGE NAME", "STATE", "CREATED", "STARTED", "NETWORKS", "NAME"},
 		{"aaaa0000", "a", "example.com/a:1", "exited", "2 hours ago", "1 hour ago", ""},
 		{"", "b", "example.com/b", "", "", "", ""},
 		{"aaaa0000", "-", "-", "preparing", "", "", ""},

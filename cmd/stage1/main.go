@@ -3,7 +3,10 @@
 //
 //	stage1 run …       becomes the pod's supervisor
 //	stage1 enter …     runs a program inside a running app
-//	stage1 stop …      asks the supervisor to stop the pod
+//	stage1 stop …      asks the supervisor to stop the pod, or one app
+//	stage1 restart …   asks it for a new execution of an app
+//	stage1 signal …    asks it to pass on a signal
+//	stage1 pause …     asks it to freeze the apps, or to let them go on
 //	stage1 version     prints what this stage1 can, as JSON
 //	stage1 init        libcontainer's half of a start; started by stage1 itself
 package main
@@ -62,6 +65,12 @@ func dispatch(ctx context.Context, args []string) int {
 		code, err = enter(ctx, args[1:])
 	case abi.CmdStop:
 		err = stop(ctx, args[1:])
+	case abi.CmdRestart:
+		err = steer(args[1:], abi.ParseRestart, supervise.Restart)
+	case abi.CmdSignal:
+		err = steer(args[1:], abi.ParseSignal, supervise.Signal)
+	case abi.CmdPause:
+		err = steer(args[1:], abi.ParsePause, supervise.Pause)
 	case abi.CmdVersion:
 		err = json.NewEncoder(os.Stdout).Encode(about())
 	default:
@@ -186,11 +195,20 @@ func stop(ctx context.Context, args []string) error {
 	return supervise.Stop(ctx, s)
 }
 
+// steer runs a command that only speaks with the supervisor.
+func steer[T any](args []string, parse func([]string) (T, error), do func(T) error) error {
+	call, err := parse(args)
+	if err != nil {
+		return callError{err}
+	}
+	return do(call)
+}
+
 func about() abi.Version {
 	return abi.Version{
 		Interface: abi.InterfaceVersion, Flavour: "namespaces", Version: version.Version,
 		Features: []string{
-			abi.FeatureDiesWithSupervisor, abi.FeatureEnter, abi.FeatureStop, abi.FeatureInteractive,
+			abi.FeatureDiesWithSupervisor, abi.FeatureEnter, abi.FeatureStop, abi.FeatureInteractive, abi.FeatureControl,
 		},
 	}
 }

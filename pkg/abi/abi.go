@@ -5,7 +5,8 @@
 //	stage0                                stage1
 //	rkt run          ── exec ──▶          run: supervises, keeps the pid and the lock
 //	rkt enter        ── exec ──▶          enter: joins an app, gives its exit code
-//	rkt stop         ── fork ──▶          stop: asks the supervisor over its socket
+//	rkt stop         ── fork ──▶          stop, restart, signal, pause: ask the
+//	                                      supervisor over its socket
 //	rkt              ── fork ──▶          version: prints Version as JSON
 //
 // Commands for a running pod are run from the supervisor's own executable, so
@@ -17,7 +18,6 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
 )
@@ -39,6 +39,7 @@ const (
 	FeatureEnter              = "enter"
 	FeatureStop               = "stop"
 	FeatureInteractive        = "interactive"
+	FeatureControl            = "control" // restart, signal, pause
 )
 
 // The names of the commands.
@@ -80,12 +81,6 @@ type Enter struct {
 	Exec []string
 }
 
-// Stop asks the supervisor to stop the pod and returns once it is down.
-type Stop struct {
-	Pod
-	Force bool // skip the stop signals
-}
-
 // Argv gives the arguments after the program's name.
 func (r Run) Argv() []string {
 	argv := append([]string{CmdRun}, r.Pod.argv()...)
@@ -105,11 +100,6 @@ func (e Enter) Argv() []string {
 	}
 	argv = append(argv, "--")
 	return append(argv, e.Exec...)
-}
-
-// Argv gives the arguments after the program's name.
-func (s Stop) Argv() []string {
-	return append(append([]string{CmdStop}, s.Pod.argv()...), "--force="+strconv.FormatBool(s.Force))
 }
 
 // ParseRun is the inverse of Run.Argv, without the command's name.
@@ -147,18 +137,6 @@ func ParseEnter(args []string) (Enter, error) {
 		err = errs.Newf(errs.Usage, "%s: no command", CmdEnter)
 	}
 	return e, err
-}
-
-// ParseStop is the inverse of Stop.Argv, without the command's name.
-func ParseStop(args []string) (Stop, error) {
-	var s Stop
-	rest, err := parse(CmdStop, args, &s.Pod, func(fs *flag.FlagSet) {
-		fs.BoolVar(&s.Force, "force", false, "")
-	})
-	if err == nil && len(rest) > 0 {
-		err = errs.Newf(errs.Usage, "%s: unexpected %q", CmdStop, strings.Join(rest, " "))
-	}
-	return s, err
 }
 
 func (p Pod) argv() []string {

@@ -3,6 +3,7 @@ package abi
 import (
 	"reflect"
 	"testing"
+	"time"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
 )
@@ -29,11 +30,25 @@ func TestRoundTrip(t *testing.T) {
 			t.Errorf("got %+v, %v, want %+v", got, err, want)
 		}
 	}
-	for _, want := range []Stop{{Pod: pod}, {Pod: pod, Force: true}} {
+	soon := 1500 * time.Millisecond
+	how := Stopping{Signal: 3, Timeout: &soon}
+	for _, want := range []Stop{{Pod: pod}, {Pod: pod, Force: true}, {Pod: pod, App: "a", Stopping: how}} {
 		got, err := ParseStop(want.Argv()[1:])
-		if err != nil || got != want {
+		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("got %+v, %v, want %+v", got, err, want)
 		}
+	}
+	wantRestart := Restart{Pod: pod, App: "a", Stopping: how}
+	if got, err := ParseRestart(wantRestart.Argv()[1:]); err != nil || !reflect.DeepEqual(got, wantRestart) {
+		t.Errorf("got %+v, %v, want %+v", got, err, wantRestart)
+	}
+	wantSignal := Signal{Pod: pod, App: "a", Signal: 9}
+	if got, err := ParseSignal(wantSignal.Argv()[1:]); err != nil || got != wantSignal {
+		t.Errorf("got %+v, %v, want %+v", got, err, wantSignal)
+	}
+	wantPause := Pause{Pod: pod, Off: true}
+	if got, err := ParsePause(wantPause.Argv()[1:]); err != nil || got != wantPause {
+		t.Errorf("got %+v, %v, want %+v", got, err, wantPause)
 	}
 }
 

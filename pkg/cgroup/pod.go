@@ -236,27 +236,37 @@ func populated(path string) (bool, error) {
 // WaitPathEmpty is WaitEmpty for any cgroup2 folder: it sleeps in poll(2) until
 // the kernel says that cgroup.events has changed.
 func WaitPathEmpty(ctx context.Context, path string) error {
+	empty, err := waitEvents(ctx, path, "populated 0")
+	if err == nil && !empty {
+		err = stillThere(path)
+	}
+	return err
+}
+
+// waitEvents waits until cgroup.events has the line; a folder that is gone has
+// every line. It says no when ctx ends before.
+func waitEvents(ctx context.Context, path, line string) (bool, error) {
 	events, err := os.Open(filepath.Join(path, "cgroup.events"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return true, nil
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer events.Close()
 	for {
 		// The read arms the notification: it must come before the poll.
 		data := make([]byte, 256)
 		n, err := events.ReadAt(data, 0)
-		if errors.Is(err, unix.ENODEV) || bytes.Contains(data[:n], []byte("populated 0")) {
-			return nil
+		if errors.Is(err, unix.ENODEV) || bytes.Contains(data[:n], []byte(line)) {
+			return true, nil
 		}
 		wait := -1
 		if deadline, ok := ctx.Deadline(); ok {
 			wait = max(0, int(time.Until(deadline).Milliseconds()))
 		}
 		if ctx.Err() != nil || wait == 0 {
-			return stillThere(path)
+			return false, nil
 		}
 		// Bounded, so that a cancelled context without deadline is noticed.
 		if wait < 0 || wait > 1000 {
@@ -264,7 +274,7 @@ func WaitPathEmpty(ctx context.Context, path string) error {
 		}
 		fds := []unix.PollFd{{Fd: int32(events.Fd()), Events: unix.POLLPRI}}
 		if _, err := unix.Poll(fds, wait); err != nil && !errors.Is(err, unix.EINTR) {
-			return fmt.Errorf("wait for cgroup: %w", err)
+			return false, fmt.Errorf("wait for cgroup: %w", err)
 		}
 	}
 }

@@ -20,12 +20,14 @@ import (
 const lineLimit = maxContent + 1024
 
 // Reader gives a log's entries, the oldest first, over all of its files. It
-// sees what had been written when it came to the end of each file.
+// sees what had been written when it came to the end of each file; the newest
+// file can be read on from there.
 type Reader struct {
-	files []*os.File // the oldest first
-	at    int
-	line  int
-	buf   *bufio.Reader
+	files   []*os.File // the oldest first
+	at      int
+	line    int
+	buf     *bufio.Reader
+	pending []byte // of an entry whose end was not there yet
 }
 
 // Open opens the log at path with its rotated files. The error is
@@ -44,9 +46,9 @@ func Open(path string) (*Reader, error) {
 	return &Reader{files: files}, nil
 }
 
-// Next returns the next entry; io.EOF is the end. After an error of class
-// Corrupt the next call goes on behind what could not be read. The content is
-// valid until the next call.
+// Next returns the next entry; io.EOF is the end, until more is written. After
+// an error of class Corrupt the next call goes on behind what could not be
+// read. The content is valid until the next call.
 func (r *Reader) Next() (Entry, error) {
 	for r.at < len(r.files) {
 		f := r.files[r.at]
@@ -54,19 +56,27 @@ func (r *Reader) Next() (Entry, error) {
 			r.buf = bufio.NewReaderSize(f, lineLimit)
 		}
 		line, err := r.buf.ReadSlice('\n')
-		r.line++
+		if err == nil && len(r.pending) > 0 {
+			line = append(r.pending, line...)
+			r.pending = r.pending[:0]
+		}
 		switch {
 		case err == nil:
+			r.line++
 			e, err := parse(line[:len(line)-1])
 			if err != nil {
 				return Entry{}, fmt.Errorf("%s:%d: %w", f.Name(), r.line, err)
 			}
 			return e, nil
+		case errors.Is(err, io.EOF) && r.at == len(r.files)-1 && len(r.pending)+len(line) <= lineLimit:
+			r.pending = append(r.pending, line...)
+			return Entry{}, io.EOF
 		case errors.Is(err, io.EOF):
 			// What stands here without a newline is the torn entry of a
 			// writer that was killed.
-			r.at, r.line, r.buf = r.at+1, 0, nil
+			r.at, r.line, r.buf, r.pending = r.at+1, 0, nil, nil
 		case errors.Is(err, bufio.ErrBufferFull):
+			r.line++
 			for errors.Is(err, bufio.ErrBufferFull) {
 				_, err = r.buf.ReadSlice('\n')
 			}
@@ -76,6 +86,36 @@ func (r *Reader) Next() (Entry, error) {
 		}
 	}
 	return Entry{}, io.EOF
+}
+
+// Refresh takes in the files that rotations have made since. The path may be
+// another one than at first, if the log's folder was moved. Files that have come
+// and gone meanwhile are lost to the reader.
+func (r *Reader) Refresh(path string) error {
+	unlock, err := lockDir(path, unix.LOCK_SH)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	last := r.files[len(r.files)-1]
+	if now, err := os.Stat(path); err == nil {
+		if was, err := last.Stat(); err == nil && os.SameFile(now, was) {
+			return nil
+		}
+	}
+	files, err := openAll(path)
+	if err != nil {
+		return err
+	}
+	newer := 0
+	for i, f := range files {
+		if sameFile(f, last) {
+			newer = i + 1
+		}
+	}
+	closeAll(files[:newer])
+	r.files = append(r.files, files[newer:]...)
+	return nil
 }
 
 // Close closes all files.

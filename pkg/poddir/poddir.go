@@ -66,6 +66,17 @@ func ContainerID(storeID, uuid string) string { return "rkt-" + storeID + "-" + 
 // PodsDir is the parent of the six folders.
 func PodsDir(data string) string { return filepath.Join(data, "pods") }
 
+// IsGarbage says whether a pod in the folder is kept only for those who want to
+// know how it ended.
+func (f Folder) IsGarbage() bool { return f == ExitedGarbage || f == Garbage }
+
+// NamesDir has a file for each pod's name, in which the pod's id stands.
+func NamesDir(data string) string { return filepath.Join(data, "names") }
+
+// EndedDir has an Ended for each pod that was removed, until the grace period
+// since its end is over.
+func EndedDir(data string) string { return filepath.Join(data, "ended") }
+
 // Path is the place of a pod in a folder.
 func Path(data string, f Folder, uuid string) string {
 	return filepath.Join(PodsDir(data), string(f), uuid)

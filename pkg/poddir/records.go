@@ -18,6 +18,7 @@ type Refs struct {
 	Images    []string  `json:"images"`  // image ids
 	Layers    []string  `json:"layers"`  // layer keys, fix-up and derived layers included
 	Volumes   []string  `json:"volumes"` // named volumes
+	Name      string    `json:"name,omitempty"`
 }
 
 // RunOptions is run.json: what `run` and `run-prepared` were told beyond the
@@ -132,6 +133,14 @@ type AppImage struct {
 	Notes    appc.Annotations `json:"annotations,omitempty"`
 }
 
+// Ended is what is left of a pod that was removed.
+type Ended struct {
+	UUID      string    `json:"uuid"`
+	Name      string    `json:"name,omitempty"`
+	Exit      Exit      `json:"exit"`
+	RemovedAt time.Time `json:"removedAt"`
+}
+
 // State is where an execution of an app stands.
 type State string
 
@@ -221,19 +230,20 @@ type Exit struct {
 
 // Summary is summary.json in the run folder: what anyone on the host may know.
 type Summary struct {
-	UUID       string       `json:"uuid"`
-	CreatedAt  time.Time    `json:"createdAt"`
-	State      string       `json:"state"` // as of the last write
-	Supervisor *Supervisor  `json:"supervisor,omitempty"`
-	Cgroup     string       `json:"cgroup,omitempty"`
-	Networks   []string     `json:"networks,omitempty"`
-	Addresses  []Address    `json:"addresses,omitempty"`
-	Apps       []SummaryApp `json:"apps"`
-	Exit       *Exit        `json:"exit,omitempty"`
-	Name       string       `json:"name,omitempty"`
-	Ready      bool         `json:"ready,omitempty"`    // each app and sidecar is, or has ended with 0
-	Awaiting   string       `json:"awaiting,omitempty"` // what the pod's being ready waits for
-	Paused     bool         `json:"paused,omitempty"`
+	UUID       string            `json:"uuid"`
+	CreatedAt  time.Time         `json:"createdAt"`
+	State      string            `json:"state"` // as of the last write
+	Supervisor *Supervisor       `json:"supervisor,omitempty"`
+	Cgroup     string            `json:"cgroup,omitempty"`
+	Networks   []string          `json:"networks,omitempty"`
+	Addresses  []Address         `json:"addresses,omitempty"`
+	Apps       []SummaryApp      `json:"apps"`
+	Exit       *Exit             `json:"exit,omitempty"`
+	Name       string            `json:"name,omitempty"`
+	Labels     map[string]string `json:"labels,omitempty"`
+	Ready      bool              `json:"ready,omitempty"`    // each app and sidecar is, or has ended with 0
+	Awaiting   string            `json:"awaiting,omitempty"` // what the pod's being ready waits for
+	Paused     bool              `json:"paused,omitempty"`
 }
 
 // Address is an interface of the pod as anyone may see it.

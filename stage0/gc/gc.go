@@ -295,6 +295,9 @@ func (p *Plan) Execute(ctx context.Context, progress func(Step)) Report {
 	if p.opts.MarkOnly {
 		return r
 	}
+	if err := p.pods.SweepEnded(p.opts.GracePeriod, p.opts.Now); err != nil {
+		r.fail("ended pods", err)
+	}
 	var err error
 	if r.Store, err = p.store.Collect(ctx, Held(p.pods), p.opts.GracePeriod); err != nil {
 		r.fail("store", err)

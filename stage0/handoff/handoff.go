@@ -160,19 +160,42 @@ func (r *Running) Enter(e abi.Enter) error {
 	return fmt.Errorf("enter pod %s: %w", r.pod.UUID, err)
 }
 
-// Stop asks the supervisor to stop the pod, and returns when it is down. What
-// stage1 says of a failure is in the error.
-func (r *Running) Stop(ctx context.Context, force bool) error {
-	s := abi.Stop{Pod: r.pod, Force: force}
+// Stop asks the supervisor to stop the pod, or one app of it, and returns when
+// that is down.
+func (r *Running) Stop(ctx context.Context, s abi.Stop) error {
+	s.Pod = r.pod
+	return r.ask(ctx, s.Argv())
+}
+
+// Restart asks the supervisor for a new execution of an app.
+func (r *Running) Restart(ctx context.Context, a abi.Restart) error {
+	a.Pod = r.pod
+	return r.ask(ctx, a.Argv())
+}
+
+// Signal asks the supervisor to pass on a signal.
+func (r *Running) Signal(ctx context.Context, s abi.Signal) error {
+	s.Pod = r.pod
+	return r.ask(ctx, s.Argv())
+}
+
+// Pause asks the supervisor to freeze the apps, or to let them go on.
+func (r *Running) Pause(ctx context.Context, off bool) error {
+	return r.ask(ctx, abi.Pause{Pod: r.pod, Off: off}.Argv())
+}
+
+// ask runs a command of the pod's stage1. What that says of a failure is in the
+// error.
+func (r *Running) ask(ctx context.Context, argv []string) error {
 	cmd := exec.CommandContext(ctx, r.path())
-	cmd.Args = append([]string{"stage1"}, s.Argv()...)
+	cmd.Args = append([]string{"stage1"}, argv...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	err := cmd.Run()
 	if err == nil {
 		return nil
 	}
-	if said := abi.ParseReport(abi.CmdStop, stderr.String()); said != nil {
+	if said := abi.ParseReport(argv[0], stderr.String()); said != nil {
 		err = said
 	}
 	return fmt.Errorf("pod %s: %w", r.pod.UUID, err)

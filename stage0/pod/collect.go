@@ -258,6 +258,12 @@ func (p Pods) remove(dir poddir.Dir) error {
 	var refs poddir.Refs
 	// Unreadable ones name no volume whose use could end now.
 	_ = atomicfile.ReadJSON(dir.Refs(), &refs)
+	if err := p.bury(dir, refs.Name); err != nil {
+		return err
+	}
+	if err := p.releaseName(refs.Name, dir.UUID()); err != nil {
+		return err
+	}
 	for _, name := range refs.Volumes {
 		poddir.NamedVolume(p.Data, name).Touch()
 	}

@@ -31,6 +31,7 @@ type Facts struct {
 	Options    poddir.RunOptions
 	Addresses  []poddir.Address // while it has any
 	Apps       []AppFacts
+	Live       *poddir.Summary // what the supervisor says of a running pod, nil before its first word
 }
 
 // AppFacts is one app of a pod.
@@ -47,6 +48,12 @@ func (p Pods) Facts(pod Pod) (f Facts, err error) {
 		f, err = facts(now)
 		return err
 	})
+	if err == nil && f.State == Running && f.Supervisor != nil {
+		// Missing or torn, it says as much as before the first word.
+		if s, rerr := ReadPublic(p.StoreID, f.UUID); rerr == nil && s.Supervisor != nil {
+			f.Live = &s
+		}
+	}
 	return f, err
 }
 

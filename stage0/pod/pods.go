@@ -95,12 +95,16 @@ func (p Pods) get(uuid string) (Pod, error) {
 	return Pod{}, errs.Newf(errs.NotFound, "pod %s: %w", uuid, fs.ErrNotExist)
 }
 
-// Find returns the one pod whose id begins with the argument, in any case.
+// Find returns the pod of that name, or else the one pod whose id begins with
+// the argument, in any case.
 // Embryos and garbage are found too: what a killed command left behind is
 // listed, so it must have a name.
 func (p Pods) Find(arg string) (Pod, error) {
 	if arg == "" {
 		return Pod{}, errs.WithHint(errs.Newf(errs.Usage, "UUID cannot be empty"), "\"rkt list\" shows the pods; a few digits are enough")
+	}
+	if pod, err := p.nameHolder(arg); err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return pod, err
 	}
 	prefix := strings.ToLower(arg)
 	matches := map[string]bool{}

@@ -119,7 +119,7 @@ func waitReplaced(ctx context.Context, path string, was poddir.Summary) error {
 		return fmt.Errorf("watch summary: %w", err)
 	}
 	var now poddir.Summary
-	if err := atomicfile.ReadJSON(path, &now); err != nil || PublicState(now) != PublicState(was) {
+	if err := atomicfile.ReadJSON(path, &now); err != nil || PublicState(now) != PublicState(was) || now.Ready != was.Ready {
 		return nil // it happened before the watch was there
 	}
 	return poll(ctx, fd)

@@ -78,6 +78,9 @@ func Fill(ctx context.Context, hold *lock.Lock, in Input) (*pod.PreparingPod, er
 		}
 		return nil, err
 	}
+	if err := in.claim(ctx, p); err != nil {
+		return nil, errors.Join(err, p.Discard(ctx))
+	}
 	if err := in.fill(p, created); err != nil {
 		return nil, errors.Join(fmt.Errorf("prepare pod: %w", err), p.Discard(ctx))
 	}
@@ -105,6 +108,7 @@ func (in Input) refs(created time.Time, volumes []volume.Spec) poddir.Refs {
 			refs.Layers = append(refs.Layers, img.Record.Layers...)
 		}
 	}
+	refs.Name, _ = in.Manifest.Annotations.Get(podspec.AnnPodName)
 	for _, s := range volumes {
 		refs.Volumes = append(refs.Volumes, s.Name)
 	}
@@ -113,6 +117,15 @@ func (in Input) refs(created time.Time, volumes []volume.Spec) poddir.Refs {
 		*list = slices.Compact(*list)
 	}
 	return refs
+}
+
+// claim takes the pod's name, if it has one.
+func (in Input) claim(ctx context.Context, p *pod.PreparingPod) error {
+	name, named := in.Manifest.Annotations.Get(podspec.AnnPodName)
+	if !named {
+		return nil
+	}
+	return in.Pods.ClaimName(ctx, name, p.UUID())
 }
 
 func (in Input) fill(p *pod.PreparingPod, created time.Time) error {
@@ -199,7 +212,8 @@ func (in Input) summarize(uuid string, created time.Time) error {
 	if err := MakeRunDir(in.Pods, uuid); err != nil {
 		return err
 	}
-	s := poddir.Summary{UUID: uuid, CreatedAt: created, State: string(pod.Prepared)}
+	s := poddir.Summary{UUID: uuid, CreatedAt: created, State: string(pod.Prepared), Labels: in.Manifest.UserLabels}
+	s.Name, _ = in.Manifest.Annotations.Get(podspec.AnnPodName)
 	for _, a := range in.Manifest.Apps {
 		s.Apps = append(s.Apps, poddir.SummaryApp{Name: a.Name, ImageID: a.Image.ID, ImageName: image.Reference(a.Image.Name, a.Image.Labels)})
 	}

@@ -26,24 +26,49 @@ import (
 //	          ◀──  end of file         once the supervisor is gone
 //	{"op":"state"}                ──▶
 //	          ◀──  {"summary":{…}}
+//	{"op":"restart","app":…}      ──▶  as stop; the second answer comes once the
+//	                                   new execution has begun, or will not
+//	{"op":"stop","app":…}         ──▶  as stop; the second answer comes once
+//	                                   that app has ended
+//	{"op":"signal","signal":…}    ──▶
+//	{"op":"pause","off":false}    ──▶
+//	          ◀──  {}                  done
 //
 // It is private to the stage1 whose supervisor listens.
 type request struct {
-	Op    string `json:"op"`
-	Force bool   `json:"force,omitempty"`
+	Op        string `json:"op"`
+	Force     bool   `json:"force,omitempty"`
+	App       string `json:"app,omitempty"`
+	Signal    int    `json:"signal,omitempty"`
+	TimeoutMs *int64 `json:"timeoutMs,omitempty"` // nil: the app's own
+	Off       bool   `json:"off,omitempty"`
 }
 
 type reply struct {
 	Error    string          `json:"error,omitempty"`
+	Class    errs.Class      `json:"class,omitempty"` // of the error
 	WithinMs int64           `json:"withinMs,omitempty"`
 	Exit     *poddir.Exit    `json:"exit,omitempty"`
 	Summary  *poddir.Summary `json:"summary,omitempty"`
 }
 
+// refusal is the answer that is an error.
+func refusal(err error) reply { return reply{Error: err.Error(), Class: errs.ClassOf(err)} }
+
+func (r reply) class() errs.Class {
+	if r.Class == "" {
+		return errs.Internal
+	}
+	return r.Class
+}
+
 // The operations of the control socket.
 const (
-	opStop  = "stop"
-	opState = "state"
+	opStop    = "stop"
+	opState   = "state"
+	opRestart = "restart"
+	opSignal  = "signal"
+	opPause   = "pause"
 )
 
 // requestLimit bounds a line, and ioTimeout the time a peer may take for one.
@@ -201,52 +226,4 @@ func send(conn *net.UnixConn, r reply) error {
 	}
 	_, err = conn.Write(append(data, '\n'))
 	return err
-}
-
-// client is a connection to a pod's supervisor, which ends with it.
-type client struct {
-	conn *net.UnixConn
-	in   *json.Decoder
-}
-
-func dial(runDir string) (*client, error) {
-	path, dir, err := socketAddress(runDir)
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		return nil, err
-	}
-	return &client{conn, json.NewDecoder(conn)}, nil
-}
-
-// ask sends a request.
-func (c *client) ask(r request) error {
-	data, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	if err := c.conn.SetWriteDeadline(time.Now().Add(ioTimeout)); err != nil {
-		return err
-	}
-	_, err = c.conn.Write(append(data, '\n'))
-	return err
-}
-
-// answer waits for a line; the error is os.ErrDeadlineExceeded if none comes
-// in time.
-func (c *client) answer(within time.Duration) (reply, error) {
-	var r reply
-	if err := c.conn.SetReadDeadline(time.Now().Add(within)); err != nil {
-		return r, err
-	}
-	if err := c.in.Decode(&r); err != nil {
-		return r, err
-	}
-	if r.Error != "" {
-		return r, errs.Newf(errs.Internal, "supervisor: %s", r.Error)
-	}
-	return r, nil
 }

@@ -89,6 +89,7 @@ type fakeKernel struct {
 	opened    bool
 	init      bool
 	lookupErr error
+	frozen    []bool // what freeze was told
 	dir       string // of the notify sockets
 }
 
@@ -112,6 +113,10 @@ func (k *fakeKernel) clear(_ context.Context, app string) error {
 		return err
 	}
 	return k.kill(app)
+}
+func (k *fakeKernel) freeze(_ context.Context, on bool) error {
+	k.frozen = append(k.frozen, on)
+	return k.fail["freeze"]
 }
 func (k *fakeKernel) killAll() error {
 	for app := range k.launcher.groups {

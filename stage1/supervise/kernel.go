@@ -58,6 +58,7 @@ type groups interface {
 	adopt(podInit int) error // has pod init in the pod's cgroup, where the supervisor isn't
 	kill(app string) error
 	clear(ctx context.Context, app string) error // kill, and wait for the end
+	freeze(ctx context.Context, on bool) error   // all apps
 	killAll() error                              // but the supervisor
 	waitEmpty(ctx context.Context) error
 	leave() error  // puts the supervisor back where it came from
@@ -122,6 +123,12 @@ func (g *podGroups) clear(ctx context.Context, app string) error {
 		return nil
 	}
 	return err
+}
+
+func (g *podGroups) freeze(ctx context.Context, on bool) error {
+	ctx, cancel := context.WithTimeout(ctx, emptyDeadline)
+	defer cancel()
+	return cgroup.FreezePath(ctx, filepath.Join(cgroup.Folder(g.rec), cgroup.Apps), on)
 }
 
 func (g *podGroups) killPath(rel string) error {

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/rkt-pods/rkt/pkg/crilog"
-	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/lifecycle"
 	"github.com/rkt-pods/rkt/pkg/limits"
 	"github.com/rkt-pods/rkt/pkg/poddir"
@@ -55,7 +54,7 @@ type pod struct {
 	calls   chan call
 	over    chan struct{} // closed when the event loop has ended
 
-	waiters []call   // who asked to stop and waits for the end
+	waiters []waiter // who asked for something and waits for it
 	unsaved []string // apps whose final status could not be written
 	lost    error    // and why
 	exit    poddir.Exit
@@ -180,6 +179,7 @@ func (p *pod) note(h happened) {
 	}
 	if h.process != nil {
 		a.process, a.base = h.process, *h.base
+		p.serveWaiters(func(w waiter) bool { return w.restarted(a.plan.Name, s.Restarts) })
 		p.write(a, func(s *poddir.Status) {
 			s.State, s.PID, s.StartedAt = poddir.Running, h.process.PID(), new(h.at.UTC())
 			s.Isolators = a.isolated(h.process)
@@ -256,6 +256,7 @@ func (p *pod) do(action lifecycle.Action, at time.Time) {
 }
 
 func (p *pod) finishApp(x lifecycle.FinishApp, at time.Time) {
+	defer p.serveWaiters(func(w waiter) bool { return w.ended(x) })
 	err := p.records.change(x.App, func(s *poddir.Status) {
 		s.State, s.PID = poddir.Exited, 0
 		s.Reason, s.Message, s.FinishedAt = x.Reason, x.Message, new(at.UTC())
@@ -296,16 +297,13 @@ func (p *pod) endPod(x lifecycle.EndPod) {
 	if err := p.records.exit(p.exit); err != nil {
 		p.failed = errors.Join(p.failed, fmt.Errorf("pod's end: %w", err))
 	}
-	for _, c := range p.waiters {
-		c.last(p.answer())
-	}
-	p.waiters = nil
+	p.serveWaiters(func(waiter) bool { return true })
 }
 
 // answer is what a stop request gets once the pod has ended.
 func (p *pod) answer() reply {
 	if p.failed != nil {
-		return reply{Error: p.failed.Error()}
+		return refusal(p.failed)
 	}
 	return reply{Exit: &p.exit}
 }
@@ -337,6 +335,7 @@ func (p *pod) signal(s os.Signal) {
 
 func (p *pod) stop(e lifecycle.Event) {
 	p.stopped = true
+	p.wake()
 	p.handle(happened{event: e, at: time.Now()})
 }
 
@@ -362,35 +361,6 @@ func (p *pod) only() *app {
 		return nil
 	}
 	return p.apps[0]
-}
-
-// call obeys a request from the control socket.
-func (p *pod) call(c call) {
-	switch c.Op {
-	case opStop:
-		c.answer <- reply{WithinMs: p.patience().Milliseconds()}
-		p.waiters = append(p.waiters, c)
-		if c.Force {
-			p.stop(lifecycle.KillRequested{})
-			return
-		}
-		p.stop(lifecycle.StopRequested{At: time.Now(), Patient: true})
-	case opState:
-		s := p.records.public()
-		c.last(reply{Summary: &s})
-	default:
-		c.last(reply{Error: errs.Newf(errs.Usage, "operation %q: unknown", c.Op).Error()})
-	}
-}
-
-// patience is how long the pod's end may take from a stop request on: the
-// slowest app's timeout, its post-stop handler's, and the kernel's kill.
-func (p *pod) patience() time.Duration {
-	var longest time.Duration
-	for _, a := range p.apps {
-		longest = max(longest, a.plan.StopTimeout+a.postStopTimeout())
-	}
-	return longest + emptyDeadline
 }
 
 // gone says whether a signal came too late for its process.

@@ -68,6 +68,7 @@ func newRecords(dir poddir.Dir, runDir string, in *inputs) *records {
 	r.summary = poddir.Summary{
 		UUID: dir.UUID(), CreatedAt: in.created, State: "running", Networks: in.options.Net, Apps: []poddir.SummaryApp{},
 	}
+	r.summary.Labels = in.manifest.UserLabels
 	r.summary.Name, _ = in.manifest.Annotations.Get(podspec.AnnPodName)
 	for _, app := range in.manifest.Apps {
 		img := in.images[app.Name]

@@ -27,9 +27,16 @@ const goneTimeout = time.Minute
 // killed. Whoever asked kills both himself then.
 const forceTimeout = time.Second
 
+// freezeTimeout is how long the supervisor may take for what it does at once:
+// freezing may have to wait for a process in the kernel.
+const freezeTimeout = emptyDeadline + ioTimeout
+
 // Stop asks a pod's supervisor to stop it and returns when the supervisor is
 // gone, and with it all of the pod.
 func Stop(ctx context.Context, s abi.Stop) error {
+	if s.App != "" {
+		return steer(s.Pod, stopRequest(s))
+	}
 	dir := poddir.Dir(s.PodDir)
 	id, err := supervisorOf(dir)
 	if err != nil {
@@ -47,7 +54,7 @@ func Stop(ctx context.Context, s abi.Stop) error {
 	switch {
 	case err == nil:
 		defer func() { _ = c.conn.Close() }() // the answer is here
-		if err := c.stop(s.Force, id.PID); err != nil {
+		if err := c.stop(stopRequest(s), id.PID); err != nil {
 			return err
 		}
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED):
@@ -63,14 +70,65 @@ func Stop(ctx context.Context, s abi.Stop) error {
 	return waitGone(ctx, fd, id.PID)
 }
 
+func stopRequest(s abi.Stop) request {
+	return request{Op: opStop, App: s.App, Force: s.Force}.how(s.Stopping)
+}
+
+func (r request) how(s abi.Stopping) request {
+	r.Signal = s.Signal
+	if s.Timeout != nil {
+		r.TimeoutMs = new(s.Timeout.Milliseconds())
+	}
+	return r
+}
+
+// Restart asks for a new execution of an app and returns once it has begun.
+func Restart(r abi.Restart) error {
+	return steer(r.Pod, request{Op: opRestart, App: r.App}.how(r.Stopping))
+}
+
+// Signal has the supervisor send a signal to the main process of an app, or of
+// all apps.
+func Signal(s abi.Signal) error {
+	return steer(s.Pod, request{Op: opSignal, App: s.App, Signal: s.Signal})
+}
+
+// Pause has the supervisor freeze the pod's apps, or let them go on.
+func Pause(p abi.Pause) error { return steer(p.Pod, request{Op: opPause, Off: p.Off}) }
+
+// steer asks the supervisor for something and returns when it is done.
+func steer(pod abi.Pod, req request) error {
+	c, err := dial(poddir.RunDir(pod.StoreID, pod.UUID))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED) {
+		return errs.WithHint(errs.Newf(errs.Busy, "supervisor: does not listen"), "the pod is just starting or ending: try again")
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.conn.Close() }() // the answer is here
+	if err = c.ask(req); err == nil {
+		var r reply
+		if r, err = c.answer(freezeTimeout); err == nil && r.WithinMs > 0 {
+			_, err = c.answer(time.Duration(r.WithinMs) * time.Millisecond)
+		}
+	}
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return errs.Newf(errs.Busy, "supervisor: no answer in time")
+	case errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE):
+		return errs.Newf(errs.Unavailable, "supervisor: the pod has just ended")
+	}
+	return err
+}
+
 // stop asks for the end and waits until it is on disk, or until the supervisor
 // hangs up: then it was just ending.
-func (c *client) stop(force bool, pid int) error {
+func (c *client) stop(req request, pid int) error {
 	timeout := ioTimeout
-	if force {
+	if req.Force {
 		timeout = forceTimeout
 	}
-	err := c.ask(request{Op: opStop, Force: force})
+	err := c.ask(req)
 	var r reply
 	if err == nil {
 		r, err = c.answer(timeout)

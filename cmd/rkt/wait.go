@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/poddir"
+	"github.com/rkt-pods/rkt/stage0/pod"
+)
+
+type waitOptions struct {
+	uuidFile string
+	format   string
+	timeout  waitFlag
+}
+
+func newWait(g *globals) *cobra.Command {
+	var o waitOptions
+	cmd := &cobra.Command{
+		Use:   "wait [FLAGS] UUID…",
+		Short: "Wait for pods to end, and give their exit code",
+		Long: `Waits until each pod has ended and prints a line for each, its UUID and its exit
+code. The exit code is the pod's; of several, that of the first that is not 0.
+
+A pod that was removed is still known until the grace period since its end is
+over, when gc forgets it.`,
+		RunE: func(cmd *cobra.Command, args []string) error { return runWait(cmd.Context(), g, o, args) },
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&o.uuidFile, "uuid-file", "", "file with the pod's UUID")
+	fs.StringVar(&o.format, "format", "", "json or json-pretty")
+	fs.Var(&o.timeout, "timeout", "end with code 124 if a pod has not ended after that long")
+	return cmd
+}
+
+// ended is how a pod ended, as wait prints it.
+type ended struct {
+	UUID string      `json:"uuid"`
+	Exit poddir.Exit `json:"exit"`
+}
+
+func runWait(ctx context.Context, g *globals, o waitOptions, args []string) error {
+	if err := checkFormat(o.format); err != nil {
+		return err
+	}
+	if err := needRoot(); err != nil {
+		return err
+	}
+	words, err := manyArgs(ctx, args, o.uuidFile)
+	if err != nil {
+		return err
+	}
+	h, err := g.openExisting()
+	if errs.Is(err, errs.NotFound) {
+		err = pod.NoMatch(words[0])
+	}
+	if err != nil {
+		return err
+	}
+	all := []ended{}
+	err = o.timeout.do(ctx, words[0], func(ctx context.Context) error {
+		for _, word := range words {
+			e, err := waitFor(ctx, h.pods, word)
+			if err != nil {
+				return err
+			}
+			all = append(all, e)
+		}
+		return nil
+	})
+	if perr := printEnded(g, o.format, all); perr != nil || err != nil {
+		return errors.Join(err, perr)
+	}
+	for _, e := range all {
+		if e.Exit.Code != 0 {
+			return withCode(e.Exit.Code, nil)
+		}
+	}
+	return nil
+}
+
+func printEnded(g *globals, format string, all []ended) error {
+	if format != "" {
+		return printJSON(g.stdout, format, all)
+	}
+	for _, e := range all {
+		if _, err := fmt.Fprintf(g.stdout, "%s %d\n", e.UUID, e.Exit.Code); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// waitFor waits for one pod, which may be removed meanwhile or have been before.
+func waitFor(ctx context.Context, pods pod.Pods, word string) (ended, error) {
+	found, err := pods.Find(word)
+	if errs.Is(err, errs.NotFound) {
+		return buried(pods, word, err)
+	}
+	if err != nil {
+		return ended{}, err
+	}
+	uuid := found.UUID
+	if found.Folder != poddir.Garbage {
+		if found, err = pods.WaitOver(ctx, uuid); errors.Is(err, fs.ErrNotExist) {
+			return buried(pods, uuid, err)
+		}
+		if err != nil {
+			return ended{}, err
+		}
+	}
+	exit, err := pods.Exit(found)
+	if errors.Is(err, fs.ErrNotExist) {
+		return buried(pods, uuid, err)
+	}
+	if err == nil && exit == nil {
+		err = errs.Newf(errs.Usage, "pod %s: is %s, and has never run", uuid, found.State)
+	}
+	if err != nil {
+		return ended{}, err
+	}
+	return ended{uuid, *exit}, nil
+}
+
+// buried is how a pod ended that is not there, else the error that says so.
+func buried(pods pod.Pods, word string, gone error) (ended, error) {
+	e, err := pods.FindEnded(word)
+	if errs.Is(err, errs.NotFound) {
+		err = gone
+	}
+	return ended{e.UUID, e.Exit}, err
+}
