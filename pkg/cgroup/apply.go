@@ -182,6 +182,10 @@ func (a *applier) memory(want limits.Set) error {
 // protection finds the cgroup above the group that is protected least: it
 // bounds what is below. Those that are not the pod's are left alone.
 func (a *applier) protection(r *limits.Result, low int64) {
+	if !a.group.host.recursive && low != 0 {
+		r.State, r.Value, r.Why = limits.Changed, "0", "the cgroup2 hierarchy is mounted without memory_recursiveprot"
+		return
+	}
 	if low == limits.None {
 		low = 1<<63 - 1
 	}

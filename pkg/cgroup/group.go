@@ -64,7 +64,11 @@ func (g Group) control(controller string) (folder string, v2 bool, err error) {
 		if err := fault.Step("cgroup.create"); err != nil {
 			return "", false, err
 		}
-		return dir, false, mkdirAll(dir)
+		err := mkdirAll(dir)
+		if err == nil && controller == "memory" {
+			err = countBelow(dir)
+		}
+		return dir, false, err
 	}
 	if g.host.Systemd && g.base == "/" {
 		return "", true, &missing{"the cgroups are systemd's, which has not delegated any (Delegate=yes of the unit does)"}
@@ -88,6 +92,20 @@ func (g Group) control(controller string) (folder string, v2 bool, err error) {
 		dir = filepath.Join(dir, next)
 	}
 	return g.unified(), true, nil
+}
+
+// countBelow has a v1 folder's memory limit hold for the folders below it. Since
+// Linux 5.11 every one does; before, it had to be said while there were none.
+func countBelow(dir string) error {
+	const file = "memory.use_hierarchy"
+	if n, err := number(filepath.Join(dir, file)); err != nil || n != 0 {
+		return nil // a kernel without the file knows nothing else
+	}
+	err := write(dir, file, "1")
+	if errors.Is(err, unix.EBUSY) {
+		return &missing{"cgroup " + dir + " does not count the memory of those below"}
+	}
+	return err
 }
 
 // enable gives the folders below one a controller. Where processes are, the

@@ -35,6 +35,7 @@ type Host struct {
 	own     string   // this process's own cgroup in the cgroup2 hierarchy
 	// The mount points of the v1 hierarchies by controller.
 	controllers map[string]string
+	recursive   bool // memory.low holds for what is below, too
 }
 
 // Detect reads the mounts of this process. The error is of class Unsupported
@@ -83,6 +84,7 @@ func parseMounts(r io.Reader) (Host, error) {
 		switch {
 		case t[0] == "cgroup2" && h.Unified == "":
 			h.Unified = f[4]
+			h.recursive = slices.Contains(strings.Split(t[2], ","), "memory_recursiveprot")
 		case t[0] == "cgroup" && !seen[f[2]]:
 			seen[f[2]] = true
 			h.V1 = append(h.V1, f[4])

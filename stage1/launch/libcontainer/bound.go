@@ -18,11 +18,7 @@ import (
 
 // limit bounds the app's cgroup before there is a process in it.
 func limit(app launch.App) (cgroup.Group, []limits.Result, error) {
-	host, err := cgroup.Detect()
-	if err != nil {
-		return cgroup.Group{}, nil, err
-	}
-	group, err := host.Group(app.CgroupPath)
+	group, err := groupAt(app.CgroupPath)
 	if err != nil {
 		return group, nil, err
 	}
@@ -43,10 +39,10 @@ func (p *process) hold() error {
 	if p.child == nil || p.group == nil {
 		return nil
 	}
-	if err := p.group.Holds(p.pid); err != nil {
+	leaf := p.group.Below(mainLeaf)
+	if err := leaf.Holds(p.pid); err != nil {
 		return err
 	}
-	leaf := p.group.Below(filepath.Base(p.leaf.unified))
 	if p.delegate {
 		// Where the app's view of the tree begins there must be no process, or
 		// it could give what it makes there no controllers.
@@ -61,18 +57,13 @@ func (p *process) hold() error {
 // make cgroups beside it.
 const delegated = "init"
 
-// inheritThrottle gives the leaf of a process beside the main one the app's
-// disk limits, which v1 does not pass down.
-func inheritThrottle(leaf string) error {
+// groupAt is the cgroup at a path relative to each hierarchy's root.
+func groupAt(path string) (cgroup.Group, error) {
 	host, err := cgroup.Detect()
 	if err != nil {
-		return err
+		return cgroup.Group{}, err
 	}
-	group, err := host.Group(leaf)
-	if err != nil {
-		return err
-	}
-	return group.InheritThrottle()
+	return host.Group(path)
 }
 
 // watch kills the app once the kernel has killed a process of it for memory,

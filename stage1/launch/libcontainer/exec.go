@@ -197,7 +197,11 @@ func (p *process) makeLeaf(state *rlc.State) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("cgroup %s: %w", conf.Path, err)
 	}
-	return n, inheritThrottle(conf.Path)
+	group, err := groupAt(conf.Path)
+	if err != nil {
+		return 0, err
+	}
+	return n, group.InheritThrottle()
 }
 
 func freeLeaf(app string) (int, string, error) {
