@@ -17,6 +17,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/rkt-pods/rkt/pkg/cni"
@@ -75,10 +76,26 @@ func deletePTP(c cni.Call) error {
 	return nil
 }
 
+// Silence is the first and slow half of Release: no packet for the pod comes
+// through any more. The pod's processes may still be dying. The caller holds
+// the sockets of the pod's ports, so that the rules for them are the pod's.
+func Silence(ctx context.Context, rec poddir.NetRecord) error {
+	var links sync.WaitGroup
+	for _, a := range rec.Attachments {
+		if _, err := ParsePTP(a.Config); err == nil && a.Started {
+			// Kernel and packet filter wait for all CPUs, each for itself: one
+			// wait does for both. Release tries again, and tells of a failure.
+			links.Go(func() { _ = deleteLink(HostLink(rec.ContainerID, a.IfName)) })
+		}
+	}
+	defer links.Wait()
+	return Unpublish(ctx, rec)
+}
+
 // Released says how much is left to release from.
 type Released struct {
-	NetNS      string // path of the namespace, "" if it is gone
-	HoldsPorts bool   // this process holds the sockets of the pod's ports, so that the rules for them are the pod's
+	NetNS    string // path of the namespace, "" if it is gone
+	Silenced bool   // Silence has done its part
 }
 
 // Release gives back everything that the record names, each part also when
@@ -89,11 +106,12 @@ func Release(ctx context.Context, rec poddir.NetRecord, o Released) error {
 	}
 	mine := func(owner string) bool { return owner == rec.ContainerID }
 	var err error
-	// First, so that no packet for this pod reaches the next with its address.
-	if o.HoldsPorts {
-		err = Unpublish(ctx, rec)
-	} else {
-		err = dropElements(ctx, mine)
+	// First, so that no packet for this pod reaches the next with its address,
+	// and no element of that one is taken for this pod's.
+	if !o.Silenced {
+		if err = dropElements(ctx, mine); err != nil {
+			return err
+		}
 	}
 	for _, a := range slices.Backward(rec.Attachments) {
 		err = errors.Join(err, changeNames(ctx, a.Name, nil, mine))

@@ -50,6 +50,8 @@ type Attached struct {
 	path  string // of the namespace, for plugins
 	ports *ports
 	dns   cni.DNS
+
+	silenced bool
 }
 
 // Setup attaches the pod. The result is there also with an error, for Release.
@@ -223,6 +225,17 @@ func (a *Attached) Public() []poddir.Address { return a.rec.Addresses() }
 // DNS is what the first network that says anything says of name servers.
 func (a *Attached) DNS() cni.DNS { return a.dns }
 
+// Silence keeps packets from the pod while its processes are dying. Release
+// comes after it and does the rest, and the whole where it failed.
+func (a *Attached) Silence(ctx context.Context) {
+	if a == nil || a.netns < 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, releaseDeadline)
+	defer cancel()
+	a.silenced = network.Silence(ctx, a.rec) == nil
+}
+
 // Release gives everything back. No process may be left in the namespace. A
 // nil Attached never was.
 func (a *Attached) Release(ctx context.Context) error {
@@ -231,7 +244,7 @@ func (a *Attached) Release(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, releaseDeadline)
 	defer cancel()
-	err := network.Release(ctx, a.rec, network.Released{NetNS: a.path, HoldsPorts: true})
+	err := network.Release(ctx, a.rec, network.Released{NetNS: a.path, Silenced: a.silenced})
 	a.ports.close()
 	_ = unix.Close(a.netns) // only read
 	a.netns = -1

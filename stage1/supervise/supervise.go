@@ -293,12 +293,18 @@ func (p *pod) tearDown() {
 	p.beside.Wait()
 	ctx, cancel := context.WithTimeout(p.ctx, emptyDeadline)
 	defer cancel()
+	silent := make(chan struct{})
+	go func() {
+		p.network.Silence(p.ctx)
+		close(silent)
+	}()
 	err := p.groups.killAll()
 	if p.box != nil {
 		err = errors.Join(err, p.box.killInit(ctx))
 	}
 	empty := p.groups.waitEmpty(ctx)
 	err = errors.Join(err, empty)
+	<-silent
 	p.trace("no process is left")
 	// After that nothing is forked any more. To leave the cgroup is as slow as
 	// entering it, and as well done beside the rest.
