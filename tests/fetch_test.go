@@ -9,17 +9,22 @@ import (
 	"io"
 	"log"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
+	"github.com/ProtonMail/go-crypto/openpgp/packet"
+
 	"github.com/rkt-pods/rkt/tests/images"
 	"github.com/rkt-pods/rkt/tests/registry"
+	"github.com/rkt-pods/rkt/tests/signer"
 )
 
 // serving is a registry on loopback and a store that may ask it.
@@ -265,4 +270,31 @@ func TestCertificates(t *testing.T) {
 	if res := h.rkt("--insecure-options=image,tls", "fetch", name); res.code != 0 {
 		t.Errorf("without a check: %s", res)
 	}
+}
+
+// TestDeferredSignature: some servers make a signature when the image is asked for
+// and say 202 until it is there.
+func TestDeferredSignature(t *testing.T) {
+	p := newPublisher(t)
+	alice := must(signer.NewPGP("alice", packet.Config{}))
+	aci := must(images.ACI(images.Manifest(signedName, "1", []string{"/x"}), []images.Entry{images.File("x", 0o755, "x")}))
+	p.trust("", "alice.asc", must(alice.Public()))
+	var ready, late atomic.Bool
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/app.aci":
+			ready.Store(!late.Load())
+			_, _ = w.Write(aci) // the client may be gone
+		case ready.Load():
+			_, _ = w.Write(must(alice.Sign(aci)))
+		default:
+			w.WriteHeader(http.StatusAccepted)
+		}
+	}))
+	t.Cleanup(server.Close)
+	late.Store(true)
+	p.refused([]string{"--insecure-options=http", server.URL + "/app.aci"}, "not ready yet", "try again later")
+	late.Store(false)
+	id := p.ok("fetch", "--insecure-options=http", "--full", server.URL+"/app.aci")
+	p.ok("image", "verify", "--trust", id)
 }
