@@ -30,6 +30,9 @@ type faultRun struct {
 	// new says that only steps that no command before it has matter, which
 	// bounds the time.
 	new bool
+	// again says that the same command goes on with what it left, and says
+	// what it was to say.
+	again bool
 }
 
 const faultImage = "example.com/busybox:1.0"
@@ -39,6 +42,11 @@ func faultRuns() []faultRun {
 	fetch := []string{"fetch", image("busybox.oci")}
 	apps := []string{"--volume=d,kind=empty,uid=5", "--set-env=A=b", faultImage, "--mount=volume=d,target=/mnt", "--exec=/bin/echo", "--", "hello"}
 	run, prepare := append([]string{"run"}, apps...), append([]string{"prepare", "--quiet"}, apps...)
+	volumes := []string{
+		"run", "--volume=n,kind=named,source=db", "--volume=s,kind=secret,source=/etc/passwd", "--volume=m,kind=tmpfs", "--volume=i,kind=image,source=" + faultImage,
+		"--sysctl=kernel.domainname=x", faultImage, "--mount=volume=n,target=/home", "--mount=volume=s,target=/secret", "--mount=volume=m,target=/m",
+		"--mount=volume=i,target=/i,subPath=home", "--device=/dev/zero:/dev/nought", "--exec=/bin/ls", "--", "/home",
+	}
 	const said = "hello\n"
 	return []faultRun{
 		{name: "fetch", args: fetch},
@@ -49,6 +57,10 @@ func faultRuns() []faultRun {
 		{name: "run-prepared", setup: [][]string{fetch, prepare}, args: []string{"run-prepared", "POD"}, want: said},
 		{name: "rm", setup: [][]string{fetch, run}, args: []string{"rm", "POD"}},
 		{name: "gc", setup: [][]string{fetch, run}, args: []string{"gc", "--grace-period=0s"}},
+		{name: "run with volumes", setup: [][]string{fetch}, args: volumes, want: "app\n", new: true, again: true},
+		{name: "volume create", args: []string{"volume", "create", "db"}, new: true},
+		{name: "volume rm", setup: [][]string{{"volume", "create", "db"}}, args: []string{"volume", "rm", "db"}, new: true},
+		{name: "gc of volumes", setup: [][]string{{"volume", "create", "db"}}, args: []string{"gc", "--volumes", "--grace-period=0s"}, new: true},
 		{name: "image rm", setup: [][]string{fetch}, args: []string{"image", "rm", faultImage}},
 		{name: "image gc", setup: [][]string{fetch}, args: []string{"image", "gc", "--grace-period=0s"}},
 	}
@@ -202,14 +214,18 @@ func (s faultSweep) stop(t *testing.T, step string, pass int, action string) {
 	case res.code != 0 && text != "" && !strings.Contains(res.stderr, text):
 		fail("the cause is not told")
 	}
+	once, twice := []string{"run", faultImage, "--exec=/bin/echo", "--", "again"}, "again\n"
+	if s.run.again {
+		once, twice = s.run.args, s.run.want
+	}
 	for _, next := range []struct {
 		args []string
 		want string
 	}{
 		{[]string{"fetch", image("busybox.oci")}, ""},
-		{[]string{"run", faultImage, "--exec=/bin/echo", "--", "again"}, "again\n"},
+		{once, twice},
 		{[]string{"image", "verify", "--all"}, ""},
-		{[]string{"gc", "--grace-period=0s", "--expire-prepared=0s"}, ""},
+		{[]string{"gc", "--grace-period=0s", "--expire-prepared=0s", "--volumes"}, ""},
 	} {
 		got := h.faulted(bin, next.args)
 		if got.code != 0 || next.want != "" && got.stdout != next.want {

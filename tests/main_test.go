@@ -147,6 +147,8 @@ func leftovers(data string) error {
 	left = append(left, pods...)
 	staged, _ := filepath.Glob(filepath.Join(data, "store", "tmp", "*"))
 	left = append(left, staged...)
+	volumes, _ := filepath.Glob(filepath.Join(data, "volumes", ".*"))
+	left = append(left, volumes...)
 	if id, err := os.ReadFile(filepath.Join(data, "store", "id")); err == nil {
 		store := strings.TrimSpace(string(id))
 		stores.Store(store, true)

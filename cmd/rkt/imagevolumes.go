@@ -54,7 +54,7 @@ func (h host) volumesOf(manifest *podspec.Pod) ([]string, error) {
 // volumeImages are the images of the planned pod's volumes, by id.
 func (h host) volumeImages(planned *podspec.Pod) (map[string]prepare.Image, error) {
 	images := map[string]prepare.Image{}
-	err := planned.Every(func(v *podspec.Volume) error {
+	err := planned.EachMounted(func(v *podspec.Volume) error {
 		if v.Kind != podspec.VolumeImage {
 			return nil
 		}

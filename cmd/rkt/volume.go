@@ -28,8 +28,26 @@ it. A pod gets one with --volume=NAME,kind=named, which makes it if it is not th
 			return errs.WithHint(errs.Newf(errs.Usage, "missing command"), "\"rkt help volume\" lists them")
 		},
 	}
-	cmd.AddCommand(newVolumeCreate(g), newVolumeList(g), newVolumeInspect(g), newVolumeRm(g), newVolumeGC(g))
+	inspect, rm := newVolumeInspect(g), newVolumeRm(g)
+	inspect.ValidArgsFunction, rm.ValidArgsFunction = g.completeVolumes, g.completeVolumes
+	cmd.AddCommand(newVolumeCreate(g), newVolumeList(g), inspect, rm, newVolumeGC(g))
 	return cmd
+}
+
+// completeVolumes offers the names of the volumes that are not among the words
+// yet.
+func (g *globals) completeVolumes(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	list, err := g.volumes("")
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for _, v := range list {
+		if !slices.Contains(args, v.Name) {
+			names = append(names, v.Name)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 // labelsFlag declares --label, each of which may be given once.

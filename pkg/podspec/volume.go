@@ -227,7 +227,26 @@ func (v *Volume) SizeBytes() (int64, error) {
 
 // Every calls f for each volume of the pod, those of single mounts too.
 func (p *Pod) Every(f func(*Volume) error) error {
+	return p.each(f, func(*Volume) bool { return true })
+}
+
+// EachMounted is Every for the volumes that an app of a reified pod mounts.
+// The others are of no interest to anyone.
+func (p *Pod) EachMounted(f func(*Volume) error) error {
+	return p.each(f, func(v *Volume) bool {
+		return slices.ContainsFunc(p.Apps, func(a App) bool {
+			return slices.ContainsFunc(a.Mounts, func(m Mount) bool { return m.AppVolume == nil && m.Volume == v.Name })
+		})
+	})
+}
+
+// each takes those of the pod's volumes that are wanted, and all of single
+// mounts.
+func (p *Pod) each(f func(*Volume) error, wanted func(*Volume) bool) error {
 	for i := range p.Volumes {
+		if !wanted(&p.Volumes[i]) {
+			continue
+		}
 		if err := f(&p.Volumes[i]); err != nil {
 			return err
 		}

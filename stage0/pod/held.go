@@ -120,7 +120,7 @@ func rebuildRefs(dir poddir.Dir) (poddir.Refs, error) {
 			return refs, err
 		}
 	}
-	err = manifest.Every(func(v *podspec.Volume) error {
+	err = manifest.EachMounted(func(v *podspec.Volume) error {
 		switch v.Kind {
 		case podspec.VolumeImage:
 			return addImage(dir.VolumeImage(v.Source))

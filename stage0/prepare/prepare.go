@@ -87,9 +87,9 @@ func Fill(ctx context.Context, hold *lock.Lock, in Input) (*pod.PreparingPod, er
 	return p, nil
 }
 
-// named are the named volumes of the pod, those that are left to the app too.
+// named are the named volumes that the pod mounts.
 func (in Input) named() (specs []volume.Spec, err error) {
-	err = in.Manifest.Every(func(v *podspec.Volume) error {
+	err = in.Manifest.EachMounted(func(v *podspec.Volume) error {
 		if v.Kind != podspec.VolumeNamed {
 			return nil
 		}

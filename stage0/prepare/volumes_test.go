@@ -37,7 +37,7 @@ func volumes(in *Input) {
 	app := &in.Manifest.Apps[0]
 	in.Manifest.Volumes = []podspec.Volume{
 		{Name: "db", Kind: podspec.VolumeNamed}, {Name: "more", Kind: podspec.VolumeNamed, Source: "shop-db"},
-		{Name: "img", Kind: podspec.VolumeImage, Source: "sha512-11"},
+		{Name: "img", Kind: podspec.VolumeImage, Source: "sha512-11"}, {Name: "unused", Kind: podspec.VolumeNamed},
 	}
 	own := podspec.Volume{Name: "own", Kind: podspec.VolumeNamed, Source: "shop-db"}
 	app.Mounts = []podspec.Mount{{Volume: "db", Path: "/a"}, {Volume: "more", Path: "/b"}, {Volume: "img", Path: "/c"}, {Volume: "own", Path: "/d", AppVolume: &own}}
