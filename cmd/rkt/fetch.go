@@ -82,7 +82,7 @@ func runFetch(ctx context.Context, g *globals, cmd *cobra.Command, o *fetchOptio
 		return err
 	}
 	f := g.finder(cmd, h, o.flags, g.progress(cmd, o.quiet || o.format != ""))
-	defer f.Close()
+	defer f.close()
 	f.Options.KeepBlobs = o.keep
 	views := []fetchedView{}
 	for _, a := range o.apps.list {

@@ -21,23 +21,20 @@ type fetchFlags struct {
 // declare declares the flags of every command that takes images from anywhere.
 func (o *fetchFlags) declare(fs *pflag.FlagSet, def fetch.Pull) {
 	o.pull = def
-	set := func(p fetch.Pull) error {
-		o.pull, o.pullGiven = p, true
-		return nil
-	}
 	value(fs, "pull-policy", "POLICY", "never: images of the store only; new: fetch what the store lacks; update: and what is another one now (default "+string(def)+")", func(v string) error {
 		switch p := fetch.Pull(v); p {
 		case fetch.PullNever, fetch.PullNew, fetch.PullUpdate:
-			return set(p)
+			o.pull, o.pullGiven = p, true
+			return nil
 		}
 		return errs.Newf(errs.Usage, "%q is none of new, never, update", v)
 	})
 	for name, p := range map[string]fetch.Pull{"store-only": fetch.PullNever, "no-store": fetch.PullUpdate} {
 		boolean(fs, name, "as --pull-policy="+string(p), func(on bool) error {
-			if !on {
-				return nil
+			if on {
+				o.pull, o.pullGiven = p, true
 			}
-			return set(p)
+			return nil
 		})
 		fs.Lookup(name).Hidden = true
 	}

@@ -158,7 +158,7 @@ func (g *globals) resolveAll(ctx context.Context, cmd *cobra.Command, h host, o 
 		return append(ids, volumes...), err
 	}
 	f := g.finder(cmd, h, o.fetch, g.progress(cmd, quiet))
-	defer f.Close()
+	defer f.close()
 	for _, a := range o.apps.list {
 		f.Pull = cmp.Or(a.pull, o.fetch.pull)
 		rec, err := f.resolve(ctx, a.image, a.signature)

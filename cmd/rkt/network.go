@@ -36,7 +36,7 @@ type shown struct {
 	step    auth.Step
 }
 
-// finder makes one; the caller closes it. Configuration, keys and what talks to
+// finder makes one; the caller calls close. Configuration, keys and what talks to
 // strangers are only looked at once an image is really fetched.
 func (g *globals) finder(cmd *cobra.Command, h host, flags fetchFlags, bars *progress) *finder {
 	f := &finder{g: g, cmd: cmd, bars: bars, shown: map[string]shown{}}
@@ -82,6 +82,9 @@ func (f *finder) network(flags fetchFlags) (remote.Options, error) {
 		return fetchwire.Credential{User: found.User, Password: found.Password, Token: found.Token, Refresh: found.Identity}, err
 	}}, nil
 }
+
+// close ends what the fetches have started. How that ends changes nothing.
+func (f *finder) close() { _ = f.Close() }
 
 // resolve finds the image that an argument names, or fetches it.
 func (f *finder) resolve(ctx context.Context, arg, signature string) (image.Record, error) {

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -28,8 +29,9 @@ type progress struct {
 	width func() int
 
 	mu    sync.Mutex
-	list  []*bar
-	drawn int // lines on the screen that are ours
+	list  []*bar // that have not ended
+	ended map[string]bool
+	drawn int // lines on the screen that are drawn anew
 	last  time.Time
 }
 
@@ -40,11 +42,10 @@ type bar struct {
 	done, total int64
 	began       time.Time
 	took        time.Duration
-	said        bool
 }
 
 func (g *globals) progress(cmd *cobra.Command, quiet bool) *progress {
-	p := &progress{g: g, cmd: cmd, quiet: quiet, now: time.Now}
+	p := &progress{g: g, cmd: cmd, quiet: quiet, now: time.Now, ended: map[string]bool{}}
 	fd := int(g.stderr.Fd())
 	p.bars = term.IsTerminal(fd) && os.Getenv("TERM") != "dumb"
 	p.width = func() int {
@@ -71,6 +72,9 @@ func (p *progress) tell(e fetch.Event) {
 }
 
 func (p *progress) update(e fetch.Event) {
+	if p.ended[e.Object] {
+		return
+	}
 	b := p.bar(e.Object)
 	if b.state != e.State && e.State == fetch.Fetching {
 		b.began = p.now()
@@ -78,15 +82,16 @@ func (p *progress) update(e fetch.Event) {
 	b.state = e.State
 	b.done, b.total = max(b.done, e.Done), max(b.total, e.Total)
 	ended := e.State == fetch.Done || e.State == fetch.Present || e.Stage == fetch.StageRead && b.total > 0 && b.done >= b.total
-	if ended && b.took == 0 {
-		b.took = max(p.now().Sub(b.began), 1)
-	}
 	switch {
-	case p.bars:
-		p.draw(ended)
-	case ended && !b.said:
-		b.said = true
+	case ended:
+		// Its line scrolls away: so many layers as an image may have are more
+		// than a screen has lines.
+		b.took = max(p.now().Sub(b.began), 1)
+		p.ended[e.Object] = true
+		p.list = slices.DeleteFunc(p.list, func(o *bar) bool { return o == b })
 		p.note(b.line(p.now()))
+	case p.bars:
+		p.draw(false)
 	}
 }
 
@@ -105,10 +110,7 @@ func (p *progress) bar(object string) *bar {
 func (p *progress) flush() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.bars && len(p.list) > 0 {
-		p.draw(true)
-	}
-	p.list, p.drawn = nil, 0
+	p.list, p.drawn, p.ended = nil, 0, map[string]bool{}
 }
 
 // note prints a line above the bars.
