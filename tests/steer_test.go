@@ -401,3 +401,67 @@ func TestDryRun(t *testing.T) {
 		t.Errorf("a pod was made: %s", h.must("list"))
 	}
 }
+
+// TestUpdateLimits: memory goes up and down under load without a restart, the
+// kernel holds what status shows, and a restart keeps it.
+func TestUpdateLimits(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	p := h.start([]string{"--pod-name=u"}, app{
+		name: "x", script: `echo up; while :; do dd if=/dev/zero of=/dev/null bs=24M count=8 2>/dev/null; done`, flags: []string{"--memory=96Mi"},
+	})
+	p.logged("x", "up")
+	pid := p.running().Apps[0].Status.PID
+	held := func(file, v1 string) string {
+		t.Helper()
+		data, err := os.ReadFile("/proc/" + itoa(pid) + "/cgroup")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(data)) {
+			f := strings.SplitN(strings.TrimSpace(line), ":", 3)
+			mount := "/sys/fs/cgroup"
+			if f[1] != "" && f[1] != v1 {
+				continue
+			}
+			if f[1] == v1 {
+				mount = filepath.Join(mount, v1)
+			}
+			if data, err := os.ReadFile(filepath.Join(mount, filepath.Dir(f[2]), file)); err == nil {
+				return strings.TrimSpace(string(data))
+			}
+		}
+		return ""
+	}
+	memory := func() string { return held("memory.max", "-") + held("memory.limit_in_bytes", "memory") }
+	for _, mib := range []int{200, 64, 128} {
+		want := jsonOf(mib << 20)
+		h.must("update", "u", "--app=x", "--memory="+jsonOf(mib)+"Mi")
+		if got := memory(); got != want {
+			t.Errorf("the kernel holds %s, want %s", got, want)
+		}
+		if text := h.must("status", "--format=json", "u"); !strings.Contains(text, `{"name":"memory","state":"enforced","asked":"`+want+`","value":"`+want+`"}`) {
+			t.Errorf("status: %s", text)
+		}
+	}
+	if s := h.status(p.uuid()); s.Apps[0].Status.PID != pid || s.Apps[0].Status.State != "running" {
+		t.Errorf("after the updates: %+v", s.Apps[0].Status)
+	}
+	if res := h.rkt("update", "u", "--app=x", "--memory=1Mi"); res.code != 254 || !strings.Contains(res.stderr, "is in use") || !strings.Contains(res.stderr, "--force") {
+		t.Errorf("%s", res)
+	}
+	if text := h.must("update", "u", "--app=x", "--pids=50", "--cpu=500m", "--format=json"); !strings.Contains(text, `"name":"pids"`) || !strings.Contains(text, `"value":"500m"`) && !strings.Contains(text, `"asked":"500m"`) {
+		t.Errorf("%s", text)
+	}
+	h.must("update", "u", "--pids=200")
+	if text := h.must("cat-manifest", "--effective", "--pretty-print=false", "u"); !strings.Contains(text, `{"name":"resource/memory","value":{"limit":"134217728"}}`) || strings.Count(text, `"rkt/pids"`) != 2 {
+		t.Errorf("effective manifest: %s", text)
+	}
+	h.must("app", "restart", "u", "--time=1s")
+	pid = p.attempts("x")[1].PID
+	if got := memory(); got != jsonOf(128<<20) {
+		t.Errorf("after a restart the kernel holds %s", got)
+	}
+	h.must("stop", "--force", "u")
+	p.wait()
+}

@@ -9,13 +9,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/limits"
+	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/stage0/kube"
 	"github.com/rkt-pods/rkt/stage0/pod"
 )
 
 func newCatManifest(g *globals) *cobra.Command {
 	var uuidFile string
-	var pretty, asKube, lenient bool
+	var pretty, asKube, lenient, effective bool
 	cmd := &cobra.Command{
 		Use:   "cat-manifest [FLAGS] UUID…",
 		Short: "Print the manifest of pods",
@@ -28,6 +30,8 @@ With --kube, the pod is printed as a Kubernetes Pod in YAML, which "rkt run
 			switch {
 			case asKube:
 				print = func(h host, p pod.Pod) error { return g.printKube(cmd, h, p, lenient) }
+			case effective:
+				print = func(h host, p pod.Pod) error { return g.printEffective(h, p, pretty) }
 			case lenient:
 				return errs.Newf(errs.Usage, "--lenient: only with --kube")
 			}
@@ -36,6 +40,7 @@ With --kube, the pod is printed as a Kubernetes Pod in YAML, which "rkt run
 	}
 	cmd.Flags().StringVar(&uuidFile, "uuid-file", "", "file with the pod's UUID")
 	cmd.Flags().BoolVar(&pretty, "pretty-print", true, "indent")
+	cmd.Flags().BoolVar(&effective, "effective", false, "with the limits as \"rkt update\" has changed them since")
 	cmd.Flags().BoolVar(&asKube, "kube", false, "print a Kubernetes Pod")
 	cmd.Flags().BoolVar(&lenient, "lenient", false, "leave out what a Kubernetes Pod can't say, with a warning")
 	return cmd
@@ -106,4 +111,39 @@ func formatManifest(data []byte, pretty bool) ([]byte, error) {
 	}
 	out.WriteByte('\n')
 	return out.Bytes(), err
+}
+
+// printEffective prints the manifest that would make the pod as it is now.
+func (g *globals) printEffective(h host, p pod.Pod, pretty bool) error {
+	var updates []poddir.Update
+	f, err := h.pods.Facts(p)
+	if err == nil && f.Manifest == nil {
+		err = errs.Newf(errs.NotFound, "pod %s: has no manifest, it is %s", p.UUID, f.State)
+	}
+	if err == nil {
+		err = h.pods.Read(f.Pod, func(now pod.Pod) error {
+			updates, err = now.Dir.ReadUpdates()
+			return err
+		})
+	}
+	if err != nil {
+		return err
+	}
+	for app, set := range poddir.Effective(updates) {
+		if app == "" {
+			f.Manifest.Isolators = limits.Overlay(f.Manifest.Isolators, set)
+		} else if a := f.Manifest.Find(app); a != nil && a.App != nil {
+			a.App.Isolators = limits.Overlay(a.App.Isolators, set)
+		}
+	}
+	data, err := f.Manifest.Marshal()
+	if err != nil {
+		return err
+	}
+	text, err := formatManifest(data, pretty)
+	if err != nil {
+		return err
+	}
+	_, err = g.stdout.Write(text)
+	return err
 }

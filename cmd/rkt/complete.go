@@ -114,6 +114,7 @@ func (g *globals) complete(root *cobra.Command) {
 		"kill":         g.completePods([]pod.State{pod.Running}, true, none),
 		"pause":        g.completePods([]pod.State{pod.Running}, true, none),
 		"unpause":      g.completePods([]pod.State{pod.Running}, true, none),
+		"update":       g.completePods([]pod.State{pod.Running}, false, none),
 		"wait":         g.completePods(named, true, none),
 		"events":       g.completePods(named, true, none),
 		"rm":           g.completePods(removable, true, none),

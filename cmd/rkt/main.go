@@ -84,6 +84,7 @@ func newRoot(g *globals) *cobra.Command {
 		newPause(g),
 		newUnpause(g),
 		newApp(g),
+		newUpdate(g),
 		newWait(g),
 		newEvents(g),
 

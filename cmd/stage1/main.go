@@ -7,6 +7,7 @@
 //	stage1 restart …   asks it for a new execution of an app
 //	stage1 signal …    asks it to pass on a signal
 //	stage1 pause …     asks it to freeze the apps, or to let them go on
+//	stage1 update …    asks it to change limits
 //	stage1 version     prints what this stage1 can, as JSON
 //	stage1 init        libcontainer's half of a start; started by stage1 itself
 package main
@@ -71,6 +72,8 @@ func dispatch(ctx context.Context, args []string) int {
 		err = steer(args[1:], abi.ParseSignal, supervise.Signal)
 	case abi.CmdPause:
 		err = steer(args[1:], abi.ParsePause, supervise.Pause)
+	case abi.CmdUpdate:
+		err = steer(args[1:], abi.ParseUpdate, update)
 	case abi.CmdVersion:
 		err = json.NewEncoder(os.Stdout).Encode(about())
 	default:
@@ -193,6 +196,14 @@ func stop(ctx context.Context, args []string) error {
 		return callError{err}
 	}
 	return supervise.Stop(ctx, s)
+}
+
+func update(u abi.Update) error {
+	results, err := supervise.Update(u)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(results)
 }
 
 // steer runs a command that only speaks with the supervisor.

@@ -5,8 +5,8 @@
 //	stage0                                stage1
 //	rkt run          ── exec ──▶          run: supervises, keeps the pid and the lock
 //	rkt enter        ── exec ──▶          enter: joins an app, gives its exit code
-//	rkt stop         ── fork ──▶          stop, restart, signal, pause: ask the
-//	                                      supervisor over its socket
+//	rkt stop         ── fork ──▶          stop, restart, signal, pause, update: ask
+//	                                      the supervisor over its socket
 //	rkt              ── fork ──▶          version: prints Version as JSON
 //
 // Commands for a running pod are run from the supervisor's own executable, so
@@ -39,7 +39,7 @@ const (
 	FeatureEnter              = "enter"
 	FeatureStop               = "stop"
 	FeatureInteractive        = "interactive"
-	FeatureControl            = "control" // restart, signal, pause
+	FeatureControl            = "control" // restart, signal, pause, update
 )
 
 // The names of the commands.

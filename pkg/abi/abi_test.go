@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/limits"
 )
 
 var pod = Pod{UUID: "u", Data: "/d", PodDir: "/d/pods/run/u", StoreID: "s", Debug: true}
@@ -45,6 +46,10 @@ func TestRoundTrip(t *testing.T) {
 	wantSignal := Signal{Pod: pod, App: "a", Signal: 9}
 	if got, err := ParseSignal(wantSignal.Argv()[1:]); err != nil || got != wantSignal {
 		t.Errorf("got %+v, %v, want %+v", got, err, wantSignal)
+	}
+	wantUpdate := Update{Pod: pod, App: "a", Limits: limits.Set{Memory: new(int64(limits.None)), CPUs: "0-1"}, Force: true}
+	if got, err := ParseUpdate(wantUpdate.Argv()[1:]); err != nil || !reflect.DeepEqual(got, wantUpdate) {
+		t.Errorf("got %+v, %v, want %+v", got, err, wantUpdate)
 	}
 	wantPause := Pause{Pod: pod, Off: true}
 	if got, err := ParsePause(wantPause.Argv()[1:]); err != nil || got != wantPause {

@@ -1,12 +1,14 @@
 package abi
 
 import (
+	"encoding/json"
 	"flag"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/limits"
 )
 
 // The names of the commands that steer a running pod.
@@ -14,6 +16,7 @@ const (
 	CmdRestart = "restart"
 	CmdSignal  = "signal"
 	CmdPause   = "pause"
+	CmdUpdate  = "update"
 )
 
 // Stopping says how to stop, where it is not as an app says itself.
@@ -51,6 +54,16 @@ type Pause struct {
 	Off bool
 }
 
+// Update changes limits of an app, or of the pod, while it runs. It returns
+// once the kernel holds them; what became of each is then printed as a JSON
+// list of limits.Result.
+type Update struct {
+	Pod
+	App    string // "" means the pod
+	Limits limits.Set
+	Force  bool // also below what is in use
+}
+
 // Argv gives the arguments after the program's name.
 func (s Stop) Argv() []string {
 	argv := append(append([]string{CmdStop}, s.Pod.argv()...), "--app="+s.App, "--force="+strconv.FormatBool(s.Force))
@@ -71,6 +84,23 @@ func (s Signal) Argv() []string {
 // Argv gives the arguments after the program's name.
 func (p Pause) Argv() []string {
 	return append(append([]string{CmdPause}, p.Pod.argv()...), "--off="+strconv.FormatBool(p.Off))
+}
+
+// Argv gives the arguments after the program's name.
+func (u Update) Argv() []string {
+	set, _ := json.Marshal(u.Limits) // numbers and words only
+	return append(append([]string{CmdUpdate}, u.Pod.argv()...), "--app="+u.App, "--limits="+string(set), "--force="+strconv.FormatBool(u.Force))
+}
+
+// ParseUpdate is the inverse of Update.Argv, without the command's name.
+func ParseUpdate(args []string) (Update, error) {
+	var u Update
+	err := parseAll(CmdUpdate, args, &u.Pod, func(fs *flag.FlagSet) {
+		fs.StringVar(&u.App, "app", "", "")
+		fs.BoolVar(&u.Force, "force", false, "")
+		fs.Func("limits", "", func(text string) error { return json.Unmarshal([]byte(text), &u.Limits) })
+	})
+	return u, err
 }
 
 // ParseStop is the inverse of Stop.Argv, without the command's name.

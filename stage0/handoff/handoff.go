@@ -22,6 +22,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/atomicfile"
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/fault"
+	"github.com/rkt-pods/rkt/pkg/limits"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/stage0/libexec"
 	"github.com/rkt-pods/rkt/stage0/pod"
@@ -184,21 +185,37 @@ func (r *Running) Pause(ctx context.Context, off bool) error {
 	return r.ask(ctx, abi.Pause{Pod: r.pod, Off: off}.Argv())
 }
 
+// Update asks the supervisor to change limits, and returns what became of each.
+func (r *Running) Update(ctx context.Context, u abi.Update) ([]limits.Result, error) {
+	u.Pod = r.pod
+	var results []limits.Result
+	out, err := r.output(ctx, u.Argv())
+	if err == nil {
+		err = json.Unmarshal(out, &results)
+	}
+	return results, err
+}
+
 // ask runs a command of the pod's stage1. What that says of a failure is in the
 // error.
 func (r *Running) ask(ctx context.Context, argv []string) error {
+	_, err := r.output(ctx, argv)
+	return err
+}
+
+func (r *Running) output(ctx context.Context, argv []string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, r.path())
 	cmd.Args = append([]string{"stage1"}, argv...)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
 	if err == nil {
-		return nil
+		return stdout.Bytes(), nil
 	}
 	if said := abi.ParseReport(argv[0], stderr.String()); said != nil {
 		err = said
 	}
-	return fmt.Errorf("pod %s: %w", r.pod.UUID, err)
+	return nil, fmt.Errorf("pod %s: %w", r.pod.UUID, err)
 }
 
 // path names the descriptor, which stays open until the kernel has read the

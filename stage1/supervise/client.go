@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"net"
 	"time"
-
-	"github.com/rkt-pods/rkt/pkg/errs"
 )
 
 // client is a connection to a pod's supervisor, which ends with it.
@@ -50,8 +48,5 @@ func (c *client) answer(within time.Duration) (reply, error) {
 	if err := c.in.Decode(&r); err != nil {
 		return r, err
 	}
-	if r.Error != "" {
-		return r, errs.Newf(r.class(), "%s", r.Error)
-	}
-	return r, nil
+	return r, r.err()
 }

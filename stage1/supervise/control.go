@@ -2,18 +2,21 @@ package supervise
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/fault"
+	"github.com/rkt-pods/rkt/pkg/limits"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 )
 
@@ -33,6 +36,8 @@ import (
 //	{"op":"signal","signal":…}    ──▶
 //	{"op":"pause","off":false}    ──▶
 //	          ◀──  {}                  done
+//	{"op":"update","limits":{…}}  ──▶
+//	          ◀──  {"results":[…]}
 //
 // It is private to the stage1 whose supervisor listens.
 type request struct {
@@ -42,24 +47,35 @@ type request struct {
 	Signal    int    `json:"signal,omitempty"`
 	TimeoutMs *int64 `json:"timeoutMs,omitempty"` // nil: the app's own
 	Off       bool   `json:"off,omitempty"`
+
+	Limits *limits.Set `json:"limits,omitempty"`
 }
 
 type reply struct {
 	Error    string          `json:"error,omitempty"`
 	Class    errs.Class      `json:"class,omitempty"` // of the error
+	Hints    []string        `json:"hints,omitempty"` // to the error
 	WithinMs int64           `json:"withinMs,omitempty"`
 	Exit     *poddir.Exit    `json:"exit,omitempty"`
 	Summary  *poddir.Summary `json:"summary,omitempty"`
+	Results  []limits.Result `json:"results,omitempty"`
 }
 
 // refusal is the answer that is an error.
-func refusal(err error) reply { return reply{Error: err.Error(), Class: errs.ClassOf(err)} }
+func refusal(err error) reply {
+	return reply{Error: err.Error(), Class: errs.ClassOf(err), Hints: errs.Hints(err)}
+}
 
-func (r reply) class() errs.Class {
-	if r.Class == "" {
-		return errs.Internal
+// err is the inverse of refusal.
+func (r reply) err() error {
+	if r.Error == "" {
+		return nil
 	}
-	return r.Class
+	err := errs.Newf(cmp.Or(r.Class, errs.Internal), "%s", r.Error)
+	for _, hint := range slices.Backward(r.Hints) {
+		err = errs.WithHint(err, "%s", hint)
+	}
+	return err
 }
 
 // The operations of the control socket.
@@ -69,6 +85,7 @@ const (
 	opRestart = "restart"
 	opSignal  = "signal"
 	opPause   = "pause"
+	opUpdate  = "update"
 )
 
 // requestLimit bounds a line, and ioTimeout the time a peer may take for one.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/rkt-pods/rkt/pkg/appc"
 	"github.com/rkt-pods/rkt/pkg/atomicfile"
+	"github.com/rkt-pods/rkt/pkg/cgroup"
 	"github.com/rkt-pods/rkt/pkg/limits"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/pkg/podspec"
@@ -90,6 +91,8 @@ type fakeKernel struct {
 	init      bool
 	lookupErr error
 	frozen    []bool // what freeze was told
+	rebounds  []string
+	results   []limits.Result
 	dir       string // of the notify sockets
 }
 
@@ -117,6 +120,13 @@ func (k *fakeKernel) clear(_ context.Context, app string) error {
 func (k *fakeKernel) freeze(_ context.Context, on bool) error {
 	k.frozen = append(k.frozen, on)
 	return k.fail["freeze"]
+}
+func (k *fakeKernel) use(string) (cgroup.Use, error) {
+	return cgroup.Use{Memory: 50 << 20, Pids: 5}, nil
+}
+func (k *fakeKernel) rebound(app string, want limits.Set) ([]limits.Result, error) {
+	k.rebounds = append(k.rebounds, app+" "+text(want))
+	return k.results, k.fail["rebound"]
 }
 func (k *fakeKernel) killAll() error {
 	for app := range k.launcher.groups {

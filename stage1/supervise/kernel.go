@@ -59,7 +59,9 @@ type groups interface {
 	kill(app string) error
 	clear(ctx context.Context, app string) error // kill, and wait for the end
 	freeze(ctx context.Context, on bool) error   // all apps
-	killAll() error                              // but the supervisor
+	use(app string) (cgroup.Use, error)          // of all apps with ""
+	rebound(app string, want limits.Set) ([]limits.Result, error)
+	killAll() error // but the supervisor
 	waitEmpty(ctx context.Context) error
 	leave() error  // puts the supervisor back where it came from
 	remove() error // after leave

@@ -70,7 +70,7 @@ func (p *pod) limitPod(planned plan.Pod) error {
 			return fmt.Errorf("priority: %w", err)
 		}
 	}
-	p.isolators = results
+	p.isolators, p.bound = results, planned.Limits
 	p.tellChanges("", results)
 	return nil
 }

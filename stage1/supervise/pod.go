@@ -33,6 +33,7 @@ type pod struct {
 	machine   *lifecycle.Machine
 	apps      []*app
 	isolators []limits.Result // what became of the pod's own
+	bound     limits.Set      // what holds for all apps together
 
 	stdin       *os.File
 	out, errout *output

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/lifecycle"
+	"github.com/rkt-pods/rkt/pkg/limits"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 )
 
@@ -55,6 +56,11 @@ func (p *pod) call(c call) {
 	case opPause:
 		if err = p.pause(!c.Off); err == nil {
 			c.last(reply{})
+		}
+	case opUpdate:
+		var results []limits.Result
+		if results, err = p.update(c.request); err == nil {
+			c.last(reply{Results: results})
 		}
 	case opState:
 		s := p.records.public()

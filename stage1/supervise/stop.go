@@ -14,6 +14,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/abi"
 	"github.com/rkt-pods/rkt/pkg/atomicfile"
 	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/limits"
 	"github.com/rkt-pods/rkt/pkg/lock"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/pkg/proc"
@@ -96,29 +97,40 @@ func Signal(s abi.Signal) error {
 // Pause has the supervisor freeze the pod's apps, or let them go on.
 func Pause(p abi.Pause) error { return steer(p.Pod, request{Op: opPause, Off: p.Off}) }
 
+// Update has the supervisor change limits, and returns what became of each.
+func Update(u abi.Update) ([]limits.Result, error) {
+	r, err := askFor(u.Pod, request{Op: opUpdate, App: u.App, Limits: &u.Limits, Force: u.Force})
+	return r.Results, err
+}
+
 // steer asks the supervisor for something and returns when it is done.
 func steer(pod abi.Pod, req request) error {
+	_, err := askFor(pod, req)
+	return err
+}
+
+// askFor is steer with the first answer.
+func askFor(pod abi.Pod, req request) (r reply, err error) {
 	c, err := dial(poddir.RunDir(pod.StoreID, pod.UUID))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED) {
-		return errs.WithHint(errs.Newf(errs.Busy, "supervisor: does not listen"), "the pod is just starting or ending: try again")
+		return r, errs.WithHint(errs.Newf(errs.Busy, "supervisor: does not listen"), "the pod is just starting or ending: try again")
 	}
 	if err != nil {
-		return err
+		return r, err
 	}
 	defer func() { _ = c.conn.Close() }() // the answer is here
 	if err = c.ask(req); err == nil {
-		var r reply
 		if r, err = c.answer(freezeTimeout); err == nil && r.WithinMs > 0 {
 			_, err = c.answer(time.Duration(r.WithinMs) * time.Millisecond)
 		}
 	}
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return errs.Newf(errs.Busy, "supervisor: no answer in time")
+		err = errs.Newf(errs.Busy, "supervisor: no answer in time")
 	case errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE):
-		return errs.Newf(errs.Unavailable, "supervisor: the pod has just ended")
+		err = errs.Newf(errs.Unavailable, "supervisor: the pod has just ended")
 	}
-	return err
+	return r, err
 }
 
 // stop asks for the end and waits until it is on disk, or until the supervisor
