@@ -67,7 +67,7 @@ func compileGolden(t *testing.T, ar *txtar.Archive) string {
 	t.Helper()
 	in := Input{
 		UUID: "6c9b5f0e-7a46-4c2b-9d53-0a4bd9b1c0de", Pod: &podspec.Pod{},
-		Host: Host{Arch: "amd64", Bounding: append(appc.DefaultCapabilities(), "CAP_SYS_ADMIN", "CAP_SYS_PTRACE"), ResolvConf: true, MachineHosts: true, KnowsCall: inProfile},
+		Host: Host{Arch: "amd64", Bounding: append(appc.DefaultCapabilities(), "CAP_SYS_ADMIN", "CAP_SYS_PTRACE"), ResolvConf: new("# the host's\n"), MachineHosts: true, KnowsCall: inProfile},
 	}
 	into := map[string]any{"pod.json": in.Pod, "options.json": &in.Options, "images.json": &in.Images, "host.json": &in.Host}
 	for _, f := range ar.Files {
@@ -105,7 +105,7 @@ func dump(p Pod, arch string, verbose bool) string {
 	line := func(format string, args ...any) {
 		b.WriteString(strings.TrimRight(fmt.Sprintf(format, args...), " ") + "\n")
 	}
-	line("pod %s hostname=%s hostnet=%v durable=%v copy=%v", p.UUID, p.Hostname, p.HostNet, p.Durable, p.Copy)
+	line("pod %s hostname=%s hostnet=%v durable=%v copy=%v", p.UUID, p.Hostname, p.Network.Host, p.Durable, p.Copy)
 	for _, v := range p.Volumes {
 		switch v.Kind {
 		case podspec.VolumeHost:
