@@ -117,7 +117,7 @@ func runUpdate(ctx context.Context, g *globals, call abi.Update, format string, 
 	if err != nil {
 		return err
 	}
-	results, err := update(ctx, r, call)
+	results, err := changeLimits(ctx, r, call)
 	if err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func runUpdate(ctx context.Context, g *globals, call abi.Update, format string, 
 	return nil
 }
 
-func update(ctx context.Context, r *handoff.Running, call abi.Update) ([]limits.Result, error) {
+func changeLimits(ctx context.Context, r *handoff.Running, call abi.Update) ([]limits.Result, error) {
 	results, err := r.Update(ctx, call)
 	return results, closeWith(r, err)
 }
