@@ -58,7 +58,7 @@ func TestValidate(t *testing.T) {
 		{`"kind":"host"`, `"kind":"empty"`, "volumes[0].source"},
 		{`"value":"any"`, `"value":"some"`, "annotations: rkt/lifecycle/exit-policy"},
 		{`"hostPort":80`, `"hostPort":0`, "ports[0].hostPort"},
-		{`"127.0.0.1"`, `"::1"`, "ports[0].hostIP"},
+		{`"127.0.0.1"`, `"::1%lo"`, "ports[0].hostIP"},
 		{`"apps":[`, `"apps":[],"x":[`, "apps: missing"},
 		{`"readOnly":true}]`, `"readOnly":true},{"name":"data","kind":"empty"}]`, "volumes[1].name"},
 		{`{"name":"web","image"`, `{"name":"web","image":{"id":"` + id + `"}},{"name":"web","image"`, "apps[1].name"},

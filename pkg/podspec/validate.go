@@ -227,8 +227,8 @@ func (p *Pod) checkPorts() error {
 			return errs.Newf(errs.Usage, "ports[%d].hostPort: %d: not in 1…65535", i, e.HostPort)
 		}
 		if e.HostIP != "" {
-			if ip, err := netip.ParseAddr(e.HostIP); err != nil || !ip.Is4() {
-				return errs.Newf(errs.Usage, "ports[%d].hostIP: %q: not an IPv4 address", i, e.HostIP)
+			if ip, err := netip.ParseAddr(e.HostIP); err != nil || ip.Zone() != "" {
+				return errs.Newf(errs.Usage, "ports[%d].hostIP: %q: not an IP address", i, e.HostIP)
 			}
 		}
 		if e.PodPort == nil {
