@@ -46,7 +46,7 @@ type Volume struct {
 	Size           string   `json:"size,omitempty"`           // tmpfs: "" means half of the memory
 	Propagation    string   `json:"propagation,omitempty"`    // host: "" means private where it is mounted read-only, else slave
 	FollowSymlinks bool     `json:"followSymlinks,omitempty"` // host: the source may have symlinks in it
-	SELinux        string   `json:"selinux,omitempty"`        // host: z or Z, the label that the source is to get
+	SELinux        string   `json:"selinux,omitempty"`        // host: the source gets a label that fits z: all pods, Z: this one
 	Seed           *bool    `json:"seed,omitempty"`           // empty, named: begin with what the image has there; nil: named does
 	Credentials    []string `json:"credentials,omitempty"`    // secret: names of files in $CREDENTIALS_DIRECTORY; none and no source: all
 }
@@ -180,11 +180,8 @@ func (v *Volume) checkHost() error {
 		return errs.Newf(errs.Usage, "propagation: %q: none of %s, %s, %s", v.Propagation, PropagationPrivate, PropagationSlave, propagationShared)
 	}
 	switch v.SELinux {
-	case "":
+	case "", "z", "Z":
 		return nil
-	case "z", "Z":
-		return errs.WithHint(errs.Newf(errs.Unsupported, "selinux: %s: rkt relabels no files of the host", v.SELinux),
-			"leave it out on a host without SELinux; on one with it, chcon -Rt container_file_t gives the source a label")
 	}
 	return errs.Newf(errs.Usage, "selinux: %q: neither z (for all pods) nor Z (for this pod alone)", v.SELinux)
 }

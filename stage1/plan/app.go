@@ -50,6 +50,7 @@ type Volume struct {
 	Credentials    []string // secret, without Source: names in $CREDENTIALS_DIRECTORY, none means all
 	Recursive      bool     // host: with what is mounted below
 	FollowSymlinks bool     // host: Source may have some
+	Label          string   // host: SELinux context that Source and all in it get, "" leaves it
 	Size           int64    // tmpfs: 0 means half of the memory
 	Mode           uint32   // permission bits of the new folder; secret: of its files
 	UID, GID       int      // its owner; secret: -1 means as the app runs

@@ -84,6 +84,9 @@ func Compile(in Input) (Pod, error) {
 		}
 		pod.Apps = append(pod.Apps, app)
 	}
+	if err := set.label(pod.Apps, in.Host); err != nil {
+		return Pod{}, err
+	}
 	pod.Volumes = set.used()
 	if err := checkExecs(in, pod.Apps); err != nil {
 		return Pod{}, err

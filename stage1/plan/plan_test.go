@@ -109,7 +109,7 @@ func dump(p Pod, arch string, verbose bool) string {
 	for _, v := range p.Volumes {
 		switch v.Kind {
 		case podspec.VolumeHost:
-			line("volume %s host %s recursive=%v%s", v.Name, v.Source, v.Recursive, word(v.FollowSymlinks, " followsymlinks"))
+			line("volume %s host %s recursive=%v%s%s", v.Name, v.Source, v.Recursive, word(v.FollowSymlinks, " followsymlinks"), word(v.Label != "", " label="+v.Label))
 		case podspec.VolumeImage:
 			line("volume %s image %s", v.Name, v.Source)
 		case podspec.VolumeSecret:

@@ -98,6 +98,9 @@ func (v *volume) pinHost() error {
 	if v.dir, v.dev, err = kindOf(fd); err != nil {
 		return fmt.Errorf("stat %s: %w", v.Source, err)
 	}
+	if err := v.relabel(fd); err != nil {
+		return err
+	}
 	v.tree, err = cloneTree(fd, "", v.Recursive)
 	return err
 }
