@@ -9,8 +9,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -24,7 +27,7 @@ import (
 var bin, imageDir string
 
 func TestMain(m *testing.M) {
-	code, err := run(m)
+	code, err := inOwnNetwork(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "tests:", err)
 		code = 1
@@ -32,7 +35,31 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// inOwnNetwork runs the tests in a network namespace of their own: pods get
+// addresses, links and rules by default, none of which the host is to see.
+func inOwnNetwork(m *testing.M) (code int, err error) {
+	const done = "RKT_TEST_NETWORK"
+	if os.Getenv(done) != "" || os.Geteuid() != 0 {
+		return run(m)
+	}
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Args[0] = os.Args[0]
+	cmd.Env = append(os.Environ(), done+"=1")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	// A test binary that is killed for its timeout takes the tests with it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	runtime.LockOSThread() // the signal comes when the thread ends
+	err = cmd.Run()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return exit.ExitCode(), nil
+	}
+	return 0, err
+}
+
 func run(m *testing.M) (code int, err error) {
+	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
+		return 1, fmt.Errorf("loopback: %w: %s", err, out)
+	}
 	if os.Geteuid() != 0 {
 		return 1, errors.New("pods are run for real: run the tests as root")
 	}
@@ -117,8 +144,10 @@ func usedStores() []string {
 
 // host is a data folder of its own and the programs that use it.
 type host struct {
-	t   testing.TB
-	dir string // the data folder
+	t      testing.TB
+	dir    string   // the data folder
+	inside []string // words in front of a command that take it elsewhere
+	flags  []string // of every command
 }
 
 func newHost(t testing.TB) *host {
@@ -179,7 +208,8 @@ func (r result) String() string {
 }
 
 func (h *host) command(args ...string) *exec.Cmd {
-	cmd := exec.Command(filepath.Join(bin, "rkt"), append([]string{"--dir=" + h.dir}, args...)...)
+	words := slices.Concat(h.inside, []string{filepath.Join(bin, "rkt"), "--dir=" + h.dir}, h.flags, args)
+	cmd := exec.Command(words[0], words[1:]...)
 	cmd.Env = append(os.Environ(), "RKT_TEST=1")
 	return cmd
 }

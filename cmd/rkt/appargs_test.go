@@ -132,7 +132,7 @@ func TestAppGrammarErrors(t *testing.T) {
 // TestRefused: flags of later versions parse, and are refused by name.
 func TestRefused(t *testing.T) {
 	for _, line := range []string{
-		"--net=default a", "--net a", "--net=x:IP=1.2.3.4 a", "--port=http:80 a", "--private-users a", "--no-overlay a", "--mds-register a",
+		"--private-users a", "--no-overlay a", "--mds-register a",
 		"--stage1-url=x a", "--stage1-name=x a", "--stage1-hash=x a", "--stage1-from-dir=x a", "--ipc=parent a",
 		"a --stdin=stream", "a --stdout=null", "a --stderr=tty",
 	} {
@@ -183,7 +183,7 @@ func TestRunOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o, err := run.finish(&globals{}, 1); err != nil || len(o.Net) != 1 || o.Net[0] != "none" || o.InsecureCaps {
+	if o, err := run.finish(&globals{}, 1); err != nil || len(o.Net) != 1 || o.Net[0] != "default" || len(o.Networks) != 1 || o.InsecureCaps {
 		t.Errorf("defaults %+v, %v", o, err)
 	}
 }
@@ -201,5 +201,30 @@ func TestInsecureOptions(t *testing.T) {
 	var i insecure
 	if err := i.Set("imgae"); err == nil {
 		t.Error("unknown option accepted")
+	}
+}
+
+func TestNetFlags(t *testing.T) {
+	for line, want := range map[string]string{
+		"--net=default --net=default a": `network "default" is given twice`, "--net=host,default a": "network host can't be joined",
+		"--net=default,none a": "network none can't be joined", "--net=all:IP=1.2.3.4 a": `network all takes no arguments, such as "IP=1.2.3.4"`,
+		"--net=a:IP a": `network a: argument "IP": not NAME=VALUE`, "--net=a, a": "network without a name",
+		"--port=http a": "not NAME:[HOSTIP:]HOSTPORT", "--port=http:0 a": `"0": not a port`, "--port=http:x:80 a": `"x": not an IP address of the host`,
+		"--port=http:70000 a": "not a port", "--port=http:1 --port=http:2 a": "port http is given twice", "--port=_:1 a": "_",
+	} {
+		if _, _, _, err := parseApps(strings.Fields(line), false); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", line, err, want)
+		}
+	}
+	o, run, _, err := parseApps(strings.Fields("--net=default-restricted:IP=172.31.0.9;K=V --net=default --port=http:192.0.2.1:80 --port=80-tcp:[2001:db8::1]:81 a"), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	options, err := run.finish(&globals{}, 1)
+	if err != nil || len(options.Networks) != 2 || len(options.Networks[0].Args) != 2 || options.Networks[1].Name != "default" || len(options.PluginDirs) == 0 {
+		t.Errorf("%+v, %v", options, err)
+	}
+	if len(o.ports) != 2 || o.ports[0].HostIP != "192.0.2.1" || o.ports[1].HostIP != "2001:db8::1" || o.ports[1].HostPort != 81 {
+		t.Errorf("ports %+v", o.ports)
 	}
 }

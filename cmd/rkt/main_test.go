@@ -77,7 +77,7 @@ func TestWithoutData(t *testing.T) {
 		{"cat-manifest ab", 254, "", `cat-manifest: no matches found for "ab"`},
 		{"run-prepared --stage1-path=/no/such/file ab", 254, "", "/no/such/file"},
 		{"prepare", 254, "", "prepare: must provide at least one image or specify the pod manifest"},
-		{"prepare --port=http:80 a", 254, "", "prepare: flag --port=http:80: not supported yet\n"},
+		{"prepare --no-overlay a", 254, "", "prepare: flag --no-overlay: not supported yet\n"},
 		{"fetch", 254, "", "fetch: must provide at least one image"},
 		{"fetch a -- b", 254, "", "fetch: app arguments unsupported"},
 		{"--cpuprofile=x list", 254, "", "list: flag --cpuprofile=x: not supported yet"},

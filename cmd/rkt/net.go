@@ -24,6 +24,10 @@ func newNet(g *globals) *cobra.Command {
 		Long: `Shows the networks that are configured and the pods on them, compares what the
 host has with the pods' records, restores rules of the packet filter that
 somebody flushed, and removes what no pod holds.`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(*cobra.Command, []string) error {
+			return errs.WithHint(errs.Newf(errs.Usage, "missing command"), "\"rkt help net\" lists them")
+		},
 	}
 	cmd.AddCommand(newNetList(g), newNetInspect(g), newNetCheck(g), newNetReload(g), newNetGC(g))
 	return cmd

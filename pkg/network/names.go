@@ -21,6 +21,9 @@ import (
 // under a lock, and whoever wants to know watches the folder.
 var NamesDir = filepath.Join(poddir.NetDir, "names")
 
+// lockFile is removed with the folder when nobody is left.
+var lockFile = filepath.Join(poddir.NetDir, "lock")
+
 // Name is one line of a network's file.
 type Name struct {
 	Addr, Name, Owner string
@@ -105,5 +108,13 @@ func exclusive(ctx context.Context) (*lock.Lock, error) {
 	if err := os.MkdirAll(poddir.NetDir, 0o755); err != nil {
 		return nil, err
 	}
-	return lock.Exclusive(ctx, filepath.Join(poddir.NetDir, "lock"))
+	return lock.Exclusive(ctx, lockFile)
+}
+
+// shared is the lock for one step that must not come between those of another.
+func shared(ctx context.Context) (*lock.Lock, error) {
+	if err := os.MkdirAll(poddir.NetDir, 0o755); err != nil {
+		return nil, err
+	}
+	return lock.Shared(ctx, lockFile)
 }

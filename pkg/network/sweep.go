@@ -63,7 +63,7 @@ func FindOrphans(ctx context.Context, dirs []string, gone func(owner string) boo
 // Sweep removes what FindOrphans finds, each part also when another can't be.
 func Sweep(ctx context.Context, dirs []string, gone func(owner string) bool) (Orphans, error) {
 	found, err := FindOrphans(ctx, dirs, gone)
-	if err != nil || found.None() {
+	if err != nil {
 		return found, err
 	}
 	if len(found.Elements) > 0 {
@@ -81,7 +81,7 @@ func Sweep(ctx context.Context, dirs []string, gone func(owner string) bool) (Or
 	for _, n := range networks {
 		err = errors.Join(err, changeNames(ctx, n, nil, gone))
 	}
-	return found, err
+	return found, errors.Join(err, dropEmpty(ctx))
 }
 
 func ownLeaseDirs() []string {

@@ -5,10 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/fault"
@@ -43,7 +47,8 @@ func nft(ctx context.Context, text string, args ...string) ([]byte, error) {
 // Table is what the kernel has of rkt's rules.
 type Table struct {
 	Elements []Owned
-	Whole    bool // the rules are there
+	There    bool
+	Whole    bool // all rules are there
 }
 
 // ReadTable reads the table. One that isn't there is empty.
@@ -56,7 +61,7 @@ func ReadTable(ctx context.Context) (Table, error) {
 		return Table{}, absent(err)
 	}
 	list, rules, err := parseTable(out)
-	return Table{Elements: list, Whole: rules >= strings.Count(base, "add rule ")}, err
+	return Table{Elements: list, There: true, Whole: rules >= strings.Count(base, "add rule ")}, err
 }
 
 // absent drops the error for a table that isn't there.
@@ -78,9 +83,13 @@ func Publish(ctx context.Context, rec poddir.NetRecord) error {
 	if err := fault.Step("network.publish"); err != nil {
 		return err
 	}
-	text := addText(list, rec.ContainerID)
-	if _, err := nft(ctx, text); err == nil || errs.Is(err, errs.Unsupported) {
+	l, err := shared(ctx)
+	if err != nil {
 		return err
+	}
+	_, err = nft(ctx, addText(list, rec.ContainerID))
+	if lerr := l.Close(); err == nil || errs.Is(err, errs.Unsupported) {
+		return errors.Join(err, lerr)
 	}
 	// No table, or keys of dead pods are in the way.
 	return Restore(ctx, []poddir.NetRecord{rec}, nil)
@@ -146,6 +155,46 @@ func Unpublish(ctx context.Context, rec poddir.NetRecord) error {
 		return nil
 	}
 	return dropElements(ctx, func(owner string) bool { return owner == rec.ContainerID })
+}
+
+// dropEmpty removes the table when no pod of any store has anything in it, and
+// the lock with its folder when nothing else is there.
+func dropEmpty(ctx context.Context) error {
+	l, err := exclusive(ctx)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	t, err := ReadTable(ctx)
+	if err != nil && !errs.Is(err, errs.Unsupported) {
+		return err
+	}
+	if len(t.Elements) > 0 {
+		return nil
+	}
+	if t.There {
+		if err := fault.Step("network.droptable"); err != nil {
+			return err
+		}
+		if _, err := nft(ctx, "delete table inet rkt\n"); err != nil {
+			return err
+		}
+	}
+	entries, err := os.ReadDir(poddir.NetDir)
+	if err != nil || len(entries) > 1 {
+		return err
+	}
+	// Whoever waits for the lock finds that it is another file by now.
+	return errors.Join(os.Remove(lockFile), removeEmpty(poddir.NetDir), removeEmpty(poddir.RunRoot))
+}
+
+// removeEmpty removes a folder unless somebody has put something into it.
+func removeEmpty(dir string) error {
+	err := os.Remove(dir)
+	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EBUSY) {
+		return nil
+	}
+	return err
 }
 
 // removeOwned removes the elements of all owners that are meant.

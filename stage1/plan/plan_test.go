@@ -67,7 +67,7 @@ func compileGolden(t *testing.T, ar *txtar.Archive) string {
 	t.Helper()
 	in := Input{
 		UUID: "6c9b5f0e-7a46-4c2b-9d53-0a4bd9b1c0de", Pod: &podspec.Pod{},
-		Host: Host{Arch: "amd64", Bounding: append(appc.DefaultCapabilities(), "CAP_SYS_ADMIN", "CAP_SYS_PTRACE"), ResolvConf: new("# the host's\n"), MachineHosts: true, KnowsCall: inProfile},
+		Host: Host{Arch: "amd64", Bounding: append(appc.DefaultCapabilities(), "CAP_SYS_ADMIN", "CAP_SYS_PTRACE"), ResolvConf: new("# the host's\nnameserver 127.0.0.53\nnameserver 192.0.2.53\nsearch example.com\n"), MachineHosts: true, KnowsCall: inProfile},
 	}
 	into := map[string]any{"pod.json": in.Pod, "options.json": &in.Options, "images.json": &in.Images, "host.json": &in.Host}
 	for _, f := range ar.Files {
@@ -120,6 +120,12 @@ func dump(p Pod, arch string, verbose bool) string {
 	}
 	for _, s := range p.Sysctls {
 		line("sysctl %s=%s", s.Key, s.Value)
+	}
+	for _, n := range p.Network.Attachments {
+		line("network %s %s args=%v", n.IfName, n.Name, n.Args)
+	}
+	for _, f := range p.Network.Ports {
+		line("port %s app=%s %s %s:%d to %d", f.Name, f.App, f.Protocol, f.HostIP, f.HostPort, f.PodPort)
 	}
 	for _, f := range p.Files {
 		line("file %s source=%q ifmissing=%v content=%q", f.Target, f.Source, f.IfMissing, f.Content)

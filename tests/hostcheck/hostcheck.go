@@ -6,12 +6,15 @@ package hostcheck
 import (
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/rkt-pods/rkt/pkg/poddir"
 )
 
 // Snapshot is the host's state: one line for each thing that rkt can leave.
@@ -61,12 +64,12 @@ func mounts(s Snapshot, _ string) error {
 }
 
 func links(s Snapshot, _ string) error {
-	entries, err := os.ReadDir("/sys/class/net")
+	list, err := net.Interfaces()
 	if err != nil {
 		return err
 	}
-	for _, e := range entries {
-		s["link "+e.Name()] = true
+	for _, i := range list {
+		s["link "+i.Name] = true
 	}
 	named, err := os.ReadDir("/run/netns")
 	if err != nil && !os.IsNotExist(err) {
@@ -135,7 +138,7 @@ func files(s Snapshot, _ string) error {
 			if os.IsNotExist(err) {
 				return nil
 			}
-			if err == nil && path != "/run/rkt" {
+			if err == nil && path != "/run/rkt" && !sharedFile(s, path) {
 				s["file "+path] = true
 			}
 			return err
@@ -145,4 +148,22 @@ func files(s Snapshot, _ string) error {
 		}
 	}
 	return nil
+}
+
+// sharedFile handles what the pods of all stores share: of that only what names
+// a pod counts, by the name of its store.
+func sharedFile(s Snapshot, path string) bool {
+	if path != poddir.NetDir && !strings.HasPrefix(path, poddir.NetDir+"/") {
+		return false
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return true // a folder, or gone
+	}
+	for word := range strings.FieldsSeq(string(data)) {
+		if strings.HasPrefix(word, "rkt-") {
+			s["file "+path+" of /"+word] = true
+		}
+	}
+	return true
 }
