@@ -202,12 +202,8 @@ func TestEveryStepOfAFetchMayFail(t *testing.T) {
 		if ee, ok := errors.AsType[*exec.ExitError](err); ok && ee.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 			t.Errorf("%s: %v\n%s", point, err, out)
 		}
-		there := map[string]bool{}
-		kept, _ := filepath.Glob(filepath.Join(data, "store/layers/oci-sha256-*"))
-		for _, dir := range kept {
-			there["sha256:"+strings.TrimPrefix(filepath.Base(dir), "oci-sha256-")] = true
-		}
-		reused += len(kept)
+		there := layersIn(data)
+		reused += len(there)
 		r.Take()
 		if out, err := fetching(data); err != nil {
 			t.Errorf("%s: the next fetch: %v\n%s", point, err, out)

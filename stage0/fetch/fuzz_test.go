@@ -5,8 +5,11 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/rkt-pods/rkt/pkg/fetchwire"
+	"github.com/rkt-pods/rkt/stage0/remote"
 	"github.com/rkt-pods/rkt/stage0/store"
 	"github.com/rkt-pods/rkt/tests/images"
+	"github.com/rkt-pods/rkt/tests/rktfetch"
 )
 
 // FuzzFile imports any file. Nothing of a refused one is in the store, and all of
@@ -27,11 +30,13 @@ func FuzzFile(f *testing.F) {
 		f.Fatal(err)
 	}
 	file := filepath.Join(dir, "file")
+	opt := Options{Policy: unsigned, Decompressor: remote.NewDecompressor(rktfetch.Program(), fetchwire.Limits{})}
+	f.Cleanup(func() { _ = opt.Decompressor.Close() })
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if err := os.WriteFile(file, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		rec, err := importWith(t.Context(), st, file, Options{Policy: unsigned})
+		rec, err := Import(t.Context(), st, file, opt)
 		if err == nil {
 			if got, err := st.Lookup(rec.ID); err != nil || got.ID != rec.ID {
 				t.Errorf("lookup: %v", err)
