@@ -162,7 +162,7 @@ func (u *unpacker) copyPayload(f rawFile, h *tar.Header) error {
 	if h.Size == 0 {
 		return u.split.payload(h.Name, 0, nil)
 	}
-	crc := crc64.New(crcTable)
+	crc := crc64.New(crcTable())
 	u.rec.skip = true
 	n, err := io.CopyBuffer(onlyWriter{io.MultiWriter(f, crc)}, onlyReader{u.tar}, u.buf)
 	u.rec.endPayload()

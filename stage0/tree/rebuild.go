@@ -12,8 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
-	"github.com/vbatts/tar-split/tar/storage"
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt-pods/rkt/pkg/atomicfile"
@@ -40,7 +40,7 @@ func rebuild(dir string, meta layer.Meta, w io.Writer, check bool) error {
 	kind, _, _ := strings.Cut(meta.Key, "-")
 	b := &rebuilder{root: root, kind: layer.Kind(kind), w: w, buf: make([]byte, 128<<10)}
 	if check {
-		b.crc = crc64.New(crcTable)
+		b.crc = crc64.New(crcTable())
 	}
 	if b.residue, err = openResidue(dir, meta.Residue); err != nil {
 		return err
@@ -61,8 +61,8 @@ type rebuilder struct {
 	damaged func(name, detail string)
 }
 
-func (b *rebuilder) entry(e storage.Entry) error {
-	if e.Type == storage.SegmentType {
+func (b *rebuilder) entry(e splitEntry) error {
+	if e.Type == segmentEntry {
 		_, err := b.w.Write(e.Payload)
 		return err
 	}
@@ -72,9 +72,9 @@ func (b *rebuilder) entry(e storage.Entry) error {
 	if r, ok := b.residue.next(e.Position); ok {
 		return b.payload(e, r)
 	}
-	name, err := b.name(e.GetName())
+	name, err := b.name(e.name())
 	if err != nil {
-		return errs.WithClass(errs.Corrupt, fmt.Errorf("entry %q: %w", e.GetName(), err))
+		return errs.WithClass(errs.Corrupt, fmt.Errorf("entry %q: %w", e.name(), err))
 	}
 	// O_NONBLOCK: a fifo in the place of a file must not hold us.
 	f, err := b.root.openRaw(name, unix.O_RDONLY|unix.O_NONBLOCK)
@@ -82,7 +82,7 @@ func (b *rebuilder) entry(e storage.Entry) error {
 		return b.zeros(e.Size) // the look at the tree names it
 	}
 	if err != nil {
-		return errs.Newf(errs.Corrupt, "entry %q: %w", e.GetName(), err)
+		return errs.Newf(errs.Corrupt, "entry %q: %w", e.name(), err)
 	}
 	defer func() { _ = f.Close() }() // read only
 	return b.payload(e, f)
@@ -97,7 +97,7 @@ func (b *rebuilder) name(entry string) (string, error) {
 	return name, err
 }
 
-func (b *rebuilder) payload(e storage.Entry, r io.Reader) error {
+func (b *rebuilder) payload(e splitEntry, r io.Reader) error {
 	w := b.w
 	if b.crc != nil {
 		b.crc.Reset()
@@ -109,10 +109,10 @@ func (b *rebuilder) payload(e storage.Entry, r io.Reader) error {
 		return b.tolerate(e, n, err)
 	}
 	if err != nil {
-		return fmt.Errorf("entry %q: %w", e.GetName(), err)
+		return fmt.Errorf("entry %q: %w", e.name(), err)
 	}
 	if n != e.Size || b.crc != nil && !bytes.Equal(b.crc.Sum(nil), e.Payload) {
-		return errs.Newf(errs.Corrupt, "entry %q: the content has changed", e.GetName())
+		return errs.Newf(errs.Corrupt, "entry %q: the content has changed", e.name())
 	}
 	return nil
 }
@@ -125,16 +125,16 @@ func (b *rebuilder) extra() int64 {
 }
 
 // tolerate reports a payload that is not what it was.
-func (b *rebuilder) tolerate(e storage.Entry, n int64, err error) error {
+func (b *rebuilder) tolerate(e splitEntry, n int64, err error) error {
 	switch {
 	case errors.Is(err, io.ErrClosedPipe):
 		return err
 	case err != nil:
-		b.damaged(e.GetName(), err.Error())
+		b.damaged(e.name(), err.Error())
 	case n != e.Size:
-		b.damaged(e.GetName(), fmt.Sprintf("%d bytes of %d", n, e.Size))
+		b.damaged(e.name(), fmt.Sprintf("%d bytes of %d", n, e.Size))
 	case !bytes.Equal(b.crc.Sum(nil), e.Payload):
-		b.damaged(e.GetName(), "the bytes are others")
+		b.damaged(e.name(), "the bytes are others")
 	}
 	return b.zeros(e.Size - n)
 }
@@ -187,7 +187,7 @@ func (u *unpacker) finishTree(got digest.Digest) error {
 }
 
 // sumTable is of the sum that processors compute by themselves.
-var sumTable = crc32.MakeTable(crc32.Castagnoli)
+var sumTable = sync.OnceValue(func() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) })
 
 // tryRebuild shows that the tar can be had back, while the disk is busy with it
 // already: the commit has to wait for that anyway, and finds less left to do. A
@@ -196,7 +196,7 @@ var sumTable = crc32.MakeTable(crc32.Castagnoli)
 func (u *unpacker) tryRebuild(got digest.Digest) error {
 	synced := make(chan error, 1)
 	go func() { synced <- atomicfile.SyncFS(u.dir) }()
-	sum := crc32.New(sumTable)
+	sum := crc32.New(sumTable())
 	err := rebuild(u.dir, u.meta, sum, false)
 	if serr := <-synced; err == nil {
 		err = serr

@@ -66,7 +66,7 @@ func (u *unpacker) rawToResidue(h *tar.Header, read func() error) error {
 	if err != nil {
 		return err
 	}
-	crc := crc64.New(crcTable)
+	crc := crc64.New(crcTable())
 	start := u.rec.n
 	u.rec.raw = io.MultiWriter(f, crc)
 	err = read()

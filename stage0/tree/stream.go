@@ -9,9 +9,10 @@ import (
 	"hash/crc64"
 	"io"
 	"os"
+	"sync"
+	"unicode/utf8"
 
 	"github.com/klauspost/compress/gzip"
-	"github.com/vbatts/tar-split/tar/storage"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
 )
@@ -50,6 +51,29 @@ func (t *recorder) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// splitEntry is a line of tar-split.gz.
+type splitEntry struct {
+	Type     int    `json:"type"`
+	Name     string `json:"name,omitempty"`
+	RawName  []byte `json:"name_raw,omitempty"` // in place of Name if that is not UTF-8
+	Size     int64  `json:"size,omitempty"`
+	Payload  []byte `json:"payload"` // the bytes of a segment, the CRC-64 of a payload
+	Position int    `json:"position"`
+}
+
+// The types of entries.
+const (
+	payloadEntry = 1
+	segmentEntry = 2
+)
+
+func (e *splitEntry) name() string {
+	if len(e.RawName) > 0 {
+		return string(e.RawName)
+	}
+	return e.Name
+}
+
 // splitWriter writes tar-split.gz, the format of tar-split: JSON lines, each a
 // run of raw bytes or the name, size and CRC of a payload. Its own packer
 // refuses a name that comes twice; here the residue says which payload is not
@@ -73,7 +97,7 @@ func newSplitWriter(path string) (*splitWriter, error) {
 	return &splitWriter{file: f, zip: z, enc: json.NewEncoder(z)}, nil
 }
 
-func (w *splitWriter) add(e storage.Entry) error {
+func (w *splitWriter) add(e splitEntry) error {
 	e.Position = w.pos
 	w.pos++
 	if w.enc == nil {
@@ -90,12 +114,16 @@ func (w *splitWriter) segment(b []byte) error {
 	if len(b) == 0 {
 		return nil
 	}
-	return w.add(storage.Entry{Type: storage.SegmentType, Payload: b})
+	return w.add(splitEntry{Type: segmentEntry, Payload: b})
 }
 
 func (w *splitWriter) payload(name string, size int64, crc []byte) error {
-	e := storage.Entry{Type: storage.FileType, Size: size, Payload: crc}
-	e.SetName(name)
+	e := splitEntry{Type: payloadEntry, Size: size, Payload: crc}
+	if utf8.ValidString(name) {
+		e.Name = name
+	} else {
+		e.RawName = []byte(name)
+	}
 	return w.add(e)
 }
 
@@ -114,7 +142,7 @@ func (w *splitWriter) close() error {
 }
 
 // readSplit calls fn for each entry of a tar-split.gz.
-func readSplit(path string, fn func(storage.Entry) error) error {
+func readSplit(path string, fn func(splitEntry) error) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("read tar-split: %w", err)
@@ -126,7 +154,7 @@ func readSplit(path string, fn func(storage.Entry) error) error {
 	}
 	dec := json.NewDecoder(z)
 	for pos := 0; ; pos++ {
-		var e storage.Entry
+		var e splitEntry
 		err := dec.Decode(&e)
 		if errors.Is(err, io.EOF) {
 			return nil
@@ -140,7 +168,9 @@ func readSplit(path string, fn func(storage.Entry) error) error {
 	}
 }
 
-var crcTable = crc64.MakeTable(crc64.ISO)
+// crcTable is made at its first use: it takes a tenth of a millisecond, which
+// commands that unpack nothing can do without.
+var crcTable = sync.OnceValue(func() *crc64.Table { return crc64.MakeTable(crc64.ISO) })
 
 // isSparse says whether the payload in the tar is not the file's content.
 func isSparse(h *tar.Header) bool {

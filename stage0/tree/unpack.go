@@ -199,7 +199,7 @@ func newUnpacker(ctx context.Context, r io.Reader, dir string, opt Options, spli
 		return nil, err
 	}
 	h := alg.New()
-	sum := crc32.New(sumTable)
+	sum := crc32.New(sumTable())
 	stream := readAhead(r, io.MultiWriter(h, sum))
 	rec := &recorder{r: stream}
 	return &unpacker{

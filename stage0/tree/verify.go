@@ -128,7 +128,7 @@ func rebuildTolerant(dir string, meta layer.Meta, w io.Writer, found *damages) e
 	if err != nil {
 		return err
 	}
-	b := &rebuilder{root: root, kind: kind, w: w, crc: crc64.New(crcTable), buf: make([]byte, 128<<10)}
+	b := &rebuilder{root: root, kind: kind, w: w, crc: crc64.New(crcTable()), buf: make([]byte, 128<<10)}
 	b.damaged = func(name, detail string) {
 		if clean, err := b.name(name); err == nil {
 			name = clean
