@@ -48,6 +48,11 @@ func faultRuns() []faultRun {
 		"--mount=volume=i,target=/i,subPath=home", "--device=/dev/zero:/dev/nought", "--exec=/bin/ls", "--", "/home",
 	}
 	const said = "hello\n"
+	restarts := []string{
+		"run", "--pod-name=x", "--log-prefix=never", "--volume=d,kind=empty", faultImage, "--mount=volume=d,target=/mnt", "--restart=on-failure", "--restart-keep-rootfs",
+		"--ready=notify", "--exec=/bin/sh", "--", "-c", "[ ! -e /mnt/x ] || { [ -e /x ] && echo hello; exit; }; touch /mnt/x /x; exit 1",
+		"---", faultImage, "--name=y", "--restart=on-failure", "--mount=volume=d,target=/mnt", "--exec=/bin/sh", "--", "-c", "[ -e /mnt/y ] || { touch /mnt/y; exit 1; }",
+	}
 	return []faultRun{
 		{name: "fetch", args: fetch},
 		{name: "fetch of blobs", args: []string{"fetch", "--keep-blobs", image("busybox.oci.tar")}, new: true},
@@ -58,6 +63,7 @@ func faultRuns() []faultRun {
 		{name: "rm", setup: [][]string{fetch, run}, args: []string{"rm", "POD"}},
 		{name: "gc", setup: [][]string{fetch, run}, args: []string{"gc", "--grace-period=0s"}},
 		{name: "run with volumes", setup: [][]string{fetch}, args: volumes, want: "app\n", new: true, again: true},
+		{name: "run with restarts", setup: [][]string{fetch}, args: restarts, want: said, new: true},
 		{name: "volume create", args: []string{"volume", "create", "db"}, new: true},
 		{name: "volume rm", setup: [][]string{{"volume", "create", "db"}}, args: []string{"volume", "rm", "db"}, new: true},
 		{name: "gc of volumes", setup: [][]string{{"volume", "create", "db"}}, args: []string{"gc", "--volumes", "--grace-period=0s"}, new: true},

@@ -172,6 +172,17 @@ func TestLivenessProbeThatHangs(t *testing.T) {
 	}
 }
 
+// TestOrphansAreReaped: what a thousand double forks leave behind is reaped, in
+// an app that doesn't do it.
+func TestOrphansAreReaped(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	p := h.start(nil, app{name: "x", script: `for i in $(seq 1000); do (sleep 0.01 &); done; sleep 1; echo zombies $(ps -o stat | grep -c Z); echo left $(ps -o comm | grep -c '^sleep$')`})
+	if res := p.wait(); res.code != 0 || !strings.Contains(res.stdout, "zombies 0\nleft 0\n") {
+		t.Errorf("%s", res)
+	}
+}
+
 // TestSaysReady: the app's own word, by a program that waits for it to be
 // taken, as another user, in a read-only root file system.
 func TestSaysReady(t *testing.T) {

@@ -19,7 +19,10 @@ func TestStopInEachState(t *testing.T) {
 	}{
 		"backoff": {
 			app{name: "x", script: `exit 3`, flags: []string{"--restart=always"}},
-			func(p *pod) bool { list := p.attempts("x"); return len(list) > 4 && list[len(list)-1].State == "backoff" }, 3,
+			func(p *pod) bool {
+				list := p.attempts("x")
+				return len(list) > 4 && list[len(list)-1].State == "backoff"
+			}, 3,
 		},
 		"pre-stop": {
 			app{name: "x", script: serve, flags: []string{"--pre-stop=exec:sleep 1000,timeout=10m", "--stop-timeout=1s"}},

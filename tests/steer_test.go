@@ -36,9 +36,18 @@ func TestSteerApps(t *testing.T) {
 	if text := h.must("status", "shop"); !strings.Contains(text, "reason=paused\n") || !strings.Contains(text, "name=shop\n") {
 		t.Errorf("status of a paused pod:\n%s", text)
 	}
-	stat, err := os.ReadFile("/proc/" + itoa(p.attempts("a")[1].PID) + "/wchan")
-	if err == nil && len(stat) > 0 && !strings.Contains(string(stat), "freez") && string(stat) != "0" {
-		t.Logf("a frozen process waits in %s", stat) // names differ between kernels
+	frozen, _ := filepath.Glob("/sys/fs/cgroup/*/rkt-*/" + p.uuid() + "/apps/cgroup.events")
+	more, _ := filepath.Glob("/sys/fs/cgroup/rkt-*/" + p.uuid() + "/apps/cgroup.events")
+	for _, file := range append(frozen, more...) {
+		if data, err := os.ReadFile(file); err != nil || !strings.Contains(string(data), "frozen 1") {
+			t.Errorf("%s: %q, %v", file, data, err)
+		}
+	}
+	if len(frozen)+len(more) == 0 {
+		t.Error("no cgroup to look at")
+	}
+	if res := h.rkt("enter", "--app=a", "shop", "/bin/true"); res.code != 254 || !strings.Contains(res.stderr, "paused") {
+		t.Errorf("%s", res)
 	}
 	h.must("unpause", "shop")
 

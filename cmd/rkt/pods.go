@@ -16,15 +16,21 @@ func (g *globals) onePod(ctx context.Context, args []string, uuidFile string) (h
 	if err != nil {
 		return host{}, pod.Pod{}, err
 	}
-	h, err := g.openExisting()
-	if errs.Is(err, errs.NotFound) {
-		err = pod.NoMatch(arg) // a data folder that was never made has no pods
-	}
+	h, err := g.openFor(arg)
 	if err != nil {
 		return h, pod.Pod{}, err
 	}
 	found, err := h.pods.Find(arg)
 	return h, found, err
+}
+
+// openFor opens the data folder for a command that names a pod in it.
+func (g *globals) openFor(arg string) (host, error) {
+	h, err := g.openExisting()
+	if errs.Is(err, errs.NotFound) {
+		err = pod.NoMatch(arg) // a data folder that was never made has no pods
+	}
+	return h, err
 }
 
 func oneArg(ctx context.Context, args []string, uuidFile string) (string, error) {
@@ -60,10 +66,7 @@ func (g *globals) eachPod(ctx context.Context, args []string, uuidFile, failed s
 	if err != nil {
 		return err
 	}
-	h, err := g.openExisting()
-	if errs.Is(err, errs.NotFound) {
-		err = pod.NoMatch(words[0])
-	}
+	h, err := g.openFor(words[0])
 	if err != nil {
 		return err
 	}

@@ -55,10 +55,7 @@ func runWait(ctx context.Context, g *globals, o waitOptions, args []string) erro
 	if err != nil {
 		return err
 	}
-	h, err := g.openExisting()
-	if errs.Is(err, errs.NotFound) {
-		err = pod.NoMatch(words[0])
-	}
+	h, err := g.openFor(words[0])
 	if err != nil {
 		return err
 	}

@@ -85,6 +85,7 @@ func (o *observer) holds(n After) bool {
 		return over && o.code[n.App] == 0
 	case OnExited:
 		return over
+	case OnStarted, OnReady:
 	}
 	return o.was[n.App][n.Condition]
 }

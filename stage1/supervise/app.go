@@ -56,7 +56,7 @@ func (a *app) live() {
 	defer a.closeLog()
 	heard, base, started, err := a.start(a.ctx)
 	if heard != nil {
-		defer heard.Close()
+		defer func() { _ = heard.Close() }() // it was only read
 	}
 	if err != nil {
 		if a.ctx.Err() == nil {

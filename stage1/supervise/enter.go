@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt-pods/rkt/pkg/abi"
+	"github.com/rkt-pods/rkt/pkg/atomicfile"
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/stage1/launch"
@@ -26,6 +27,9 @@ func Enter(ctx context.Context, e abi.Enter, env Env) (int, error) {
 	dir := poddir.Dir(e.PodDir)
 	id, err := runningApp(dir, e.App)
 	if err != nil {
+		return 0, err
+	}
+	if err := notPaused(poddir.RunDir(e.StoreID, e.UUID)); err != nil {
 		return 0, err
 	}
 	// Before anything of this process is in the pod.
@@ -87,6 +91,16 @@ func passSignals(signals <-chan os.Signal, p launch.Process, tty *terminal, done
 			}
 		}
 	}
+}
+
+// notPaused refuses to send a program in where it would be frozen at once, with
+// whoever waits for it. Whether it is paused is all that counts of the summary.
+func notPaused(runDir string) error {
+	var s poddir.Summary
+	if err := atomicfile.ReadJSON(filepath.Join(runDir, poddir.SummaryFile), &s); err != nil || !s.Paused {
+		return nil
+	}
+	return errs.WithHint(errs.Newf(errs.Unavailable, "the pod is paused"), "\"rkt unpause\" lets it go on")
 }
 
 // runningApp returns the launcher's name of the app's running execution.
