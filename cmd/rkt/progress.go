@@ -89,7 +89,9 @@ func (p *progress) update(e fetch.Event) {
 		b.took = max(p.now().Sub(b.began), 1)
 		p.ended[e.Object] = true
 		p.list = slices.DeleteFunc(p.list, func(o *bar) bool { return o == b })
-		p.note(b.line(p.now()))
+		if e.State != fetch.Present || p.g.debug { // nothing came
+			p.note(b.line(p.now()))
+		}
 	case p.bars:
 		p.draw(false)
 	}
