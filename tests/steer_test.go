@@ -370,6 +370,42 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// TestListWatch prints the list again when a pod comes, ends and goes.
+func TestListWatch(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	h.rkt("prepare", "--insecure-options=image", "--quiet", image("busybox.aci"), "--exec=/bin/true")
+	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	cmd := h.command("list", "--watch", "--no-legend", "--filter=name=w")
+	cmd.Stdout = out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	seen := func(what string) {
+		t.Helper()
+		until(t, "the list has "+what, func() bool {
+			data, err := os.ReadFile(out.Name())
+			return err == nil && strings.Contains(string(data), what)
+		})
+	}
+	p := h.start([]string{"--pod-name=w"}, app{name: "x", script: `sleep 2`})
+	seen("running")
+	p.wait()
+	seen("exited")
+	h.must("gc", "--mark-only")
+	seen("exited garbage")
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestDryRun shows the order and makes nothing; a cycle is printed.
 func TestDryRun(t *testing.T) {
 	t.Parallel()

@@ -298,6 +298,9 @@ func (p *Plan) Execute(ctx context.Context, progress func(Step)) Report {
 	if err := p.pods.SweepEnded(p.opts.GracePeriod, p.opts.Now); err != nil {
 		r.fail("ended pods", err)
 	}
+	if err := p.pods.SweepNames(ctx); err != nil {
+		r.fail("pod names", err)
+	}
 	var err error
 	if r.Store, err = p.store.Collect(ctx, Held(p.pods), p.opts.GracePeriod); err != nil {
 		r.fail("store", err)

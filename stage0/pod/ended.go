@@ -29,11 +29,17 @@ func (p Pods) bury(dir poddir.Dir, name string) error {
 	} else if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(poddir.EndedDir(p.Data), 0o700); err != nil {
-		return err
-	}
 	end := poddir.Ended{UUID: dir.UUID(), Name: name, Exit: e, RemovedAt: time.Now().UTC()}
-	return atomicfile.WriteJSON(filepath.Join(poddir.EndedDir(p.Data), dir.UUID()), end, 0o600, atomicfile.Renamed)
+	for {
+		if err := os.MkdirAll(poddir.EndedDir(p.Data), 0o700); err != nil {
+			return err
+		}
+		err := atomicfile.WriteJSON(filepath.Join(poddir.EndedDir(p.Data), dir.UUID()), end, 0o600, atomicfile.Renamed)
+		if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		// A gc has just removed the folder, which was empty.
+	}
 }
 
 // FindEnded returns how a removed pod has ended whose id begins with the
@@ -102,5 +108,7 @@ func (p Pods) SweepEnded(grace time.Duration, now time.Time) error {
 			all = errors.Join(all, fmt.Errorf("forget a removed pod: %w", err))
 		}
 	}
+	// With the last of them; somebody may just write another one.
+	_ = os.Remove(poddir.EndedDir(p.Data))
 	return all
 }

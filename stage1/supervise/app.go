@@ -35,10 +35,14 @@ type app struct {
 
 	before *app         // the execution before, until its rootfs is given up
 	rootfs chan mounted // the one result of mounting it, always put back
-	log    *crilog.Writer
-	ctx    context.Context    // ends with the execution, or when it is killed
-	abort  context.CancelFunc // ends ctx; both are set by the event loop
-	beside crew               // probes and hooks, which end with the main process
+	// What is left of earlier executions if one could not be replaced: where
+	// the last one has written to, and what is still mounted.
+	written poddir.AttemptDir
+	stale   []string
+	log     *crilog.Writer
+	ctx     context.Context    // ends with the execution, or when it is killed
+	abort   context.CancelFunc // ends ctx; both are set by the event loop
+	beside  crew               // probes and hooks, which end with the main process
 
 	base    launch.App     // set by the event loop from the event, as is process
 	process launch.Process // nil until the program runs

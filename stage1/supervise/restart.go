@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/rkt-pods/rkt/pkg/fault"
@@ -35,7 +36,7 @@ func (p *pod) armBackoff(x lifecycle.ArmBackoff) {
 func (a *app) successor(attempt poddir.AttemptDir, restarts int) *app {
 	return &app{
 		plan: a.plan, attempt: attempt, id: executionID(a.plan.Name, restarts), stdin: a.stdin, prefix: a.prefix, pod: a.pod,
-		rootfs: make(chan mounted, 1), before: a,
+		rootfs: make(chan mounted, 1), before: a, written: attempt,
 	}
 }
 
@@ -52,27 +53,35 @@ func (a *app) takeOver(ctx context.Context) error {
 	return err
 }
 
+// replace takes down what is mounted of earlier executions. Where it fails half
+// way, the next execution goes on.
 func (a *app) replace(ctx context.Context, last *app) (rootfs string, err error) {
-	// What entered the app holds its mounts, and may write.
-	if err := a.clear(ctx); err != nil {
-		return "", err
-	}
+	a.written, a.stale = last.written, last.stale
 	m, err := last.mountedRootFS(ctx)
 	if err != nil {
 		return "", err
 	}
 	if m.err == nil {
-		if err := a.pod.box.release(m.path); err != nil {
+		a.stale = append(slices.Clone(a.stale), m.path)
+	}
+	// What entered the app holds its mounts, and may write.
+	if err := a.clear(ctx); err != nil {
+		return "", err
+	}
+	for len(a.stale) > 0 {
+		if err := a.pod.box.release(a.stale[0]); err != nil {
 			return "", err
 		}
+		a.stale = a.stale[1:]
 	}
 	if a.plan.KeepRootFS {
-		if err := inherit(last.attempt, a.attempt); err != nil {
+		if err := inherit(a.written, a.attempt); err != nil {
 			return "", err
 		}
 	} else {
-		go a.clean(last.attempt)
+		go a.clean(a.written)
 	}
+	a.written = a.attempt
 	rootfs, err = a.pod.box.prepare(a.plan, a.attempt)
 	a.pod.trace("app %s: root file system at %s", a.plan.Name, rootfs)
 	return rootfs, err
@@ -87,7 +96,8 @@ func (a *app) clear(ctx context.Context) error {
 
 // inherit gives an execution what the one before has written.
 func inherit(from, to poddir.AttemptDir) error {
-	for _, dir := range []struct{ from, to string }{{from.Upper(), to.Upper()}, {from.Work(), to.Work()}} {
+	// The upper last: where that lies is what is to be kept.
+	for _, dir := range []struct{ from, to string }{{from.Work(), to.Work()}, {from.Upper(), to.Upper()}} {
 		if err := fault.Step("attempt.inherit"); err != nil {
 			return err
 		}

@@ -258,6 +258,28 @@ func TestProbesOfPorts(t *testing.T) {
 	}
 }
 
+// TestTimesAreMonotonic: what the lifecycle reckons with carries a reading of
+// the monotonic clock, so that nobody who sets the other one moves a back-off.
+func TestTimesAreMonotonic(t *testing.T) {
+	tp := newTestPod(t, poddir.RunOptions{}, "", spec{name: "a", script: `exit 3`, ann: annotations(podspec.AnnRestart, "on-failure:2", podspec.AnnReady, "exec:true")})
+	times := 0
+	tp.pod.tell = func(text string) {
+		_, what, isEvent := strings.Cut(text, "event ")
+		_, at, timed := strings.Cut(what, "At:")
+		if !isEvent || !timed {
+			return
+		}
+		times++
+		if !strings.Contains(at, " m=") {
+			t.Errorf("no monotonic reading in %s", what)
+		}
+	}
+	tp.wantCode(3)
+	if times < 6 {
+		t.Errorf("%d times were seen", times)
+	}
+}
+
 // TestWatchdog: the loop says that it lives as often as it was asked to.
 func TestWatchdog(t *testing.T) {
 	m := newManager(t)

@@ -195,6 +195,7 @@ func (p *pod) assemble(in *inputs, planned plan.Pod) error {
 		s := p.records.status[m.Name]
 		s.Notes = a.plan.Notes
 		a.attempt = p.records.attempt(m.Name)
+		a.written = a.attempt
 		a.id = executionID(m.Name, s.Attempt)
 		if in.options.LogPrefix == "always" || in.options.LogPrefix != "never" && len(in.manifest.Apps) > 1 {
 			a.prefix = []byte(m.Name + ": ")
