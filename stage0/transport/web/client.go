@@ -203,11 +203,15 @@ func (c *Client) tls(hostPort string) (*tls.Config, error) {
 		MinVersion:         tls.VersionTLS12,
 		InsecureSkipVerify: c.setup.InsecureTLS || c.policy[hostPort].insecureTLS, // asked for by the operator
 	}
-	roots, err := c.roots()
-	if err != nil {
-		return nil, errs.Newf(errs.Unavailable, "certificates of this host: %w", err)
+	// Those of the host are read when a certificate has to be checked: it takes
+	// longer than all else that a request in the clear costs.
+	if c.setup.Roots != "" {
+		roots, err := c.roots()
+		if err != nil {
+			return nil, err
+		}
+		config.RootCAs = roots
 	}
-	config.RootCAs = roots
 	name, _, err := net.SplitHostPort(hostPort)
 	if err != nil {
 		name = hostPort
@@ -217,7 +221,14 @@ func (c *Client) tls(hostPort string) (*tls.Config, error) {
 			continue
 		}
 		if h.CA != "" {
-			config.RootCAs = config.RootCAs.Clone()
+			roots, err := c.roots()
+			if err != nil {
+				return nil, errs.Newf(errs.Unavailable, "certificates of this host: %w", err)
+			}
+			if config.RootCAs != nil {
+				roots = config.RootCAs // with those of another entry
+			}
+			config.RootCAs = roots.Clone()
 			if !config.RootCAs.AppendCertsFromPEM([]byte(h.CA)) {
 				return nil, errs.Newf(errs.Corrupt, "certificates for %s: no certificate of an authority in them", h.Host)
 			}
