@@ -14,7 +14,7 @@ func TestNested(t *testing.T) {
 	script := strings.Join([]string{
 		"mkdir -p /run",
 		`rkt="/opt/rkt/rkt --dir=/data/rkt"`,
-		`$rkt run --insecure-options=image --net=none --uuid-file-save=/uuid /images/busybox.aci --name=inner --memory=16Mi --pids=20 --exec=/bin/sh -- -c 'echo up; dd if=/dev/zero of=/dev/null bs=32M count=1; echo survived'`,
+		`$rkt run --insecure-options=image --net=none --uuid-file-save=/uuid /images/busybox.aci --name=inner --memory=16Mi --pids=20 --exec=/bin/sh -- -c 'echo up; ` + hold(32) + `; echo survived'`,
 		"echo code $?",
 		"$rkt status --uuid-file=/uuid",
 		"$rkt gc --grace-period=0s",

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -59,14 +60,23 @@ func (g Group) OOM() OOM {
 	return all
 }
 
-// oomSettle bounds the wait for the kill that v1 announces: the event comes
-// when memory has run out, before a process has been chosen.
-const oomSettle = time.Second
+// The kernel announces on v1 that memory has run out before it has chosen a
+// process, and a process that it chose gives its memory back after it is gone
+// from the kernel's sight.
+const (
+	oomChoice = time.Second            // bounds the wait for the kill
+	oomQuiet  = 20 * time.Millisecond  // no more memory comes back
+	oomSettle = 300 * time.Millisecond // bounds the wait for that
+	oomTick   = 5 * time.Millisecond
+)
 
-// WatchOOM calls killed, until the context ends, each time the kernel has
-// killed a process of the group because memory ran out in it or above. It
-// works on v1 only, where nothing else tells.
-func (g Group) WatchOOM(ctx context.Context, killed func()) error {
+// WatchOOM ends the group as a whole, until the context ends, once the kernel
+// has killed a process of it because memory ran out in it or above. It works on
+// v1 only, where the kernel does not do so itself. readiness is how readily the
+// group's processes are killed before those of others, from 0 to 1000: as much
+// as they are they get of the CPU meanwhile. One that dies slowly would have
+// the kernel take one of another pod besides.
+func (g Group) WatchOOM(ctx context.Context, readiness int) error {
 	dir, v1 := g.v1("memory")
 	if !v1 {
 		return nil
@@ -93,10 +103,12 @@ func (g Group) WatchOOM(ctx context.Context, killed func()) error {
 			if _, err := event.Read(make([]byte, 8)); err != nil {
 				return // closed, by the context's end
 			}
+			slow := g.hurry(readiness)
 			if now := g.killsBeyond(ctx, before); now > before {
 				before = now
-				killed()
+				g.endRest(ctx)
 			}
+			slow()
 		}
 	}()
 	return nil
@@ -105,18 +117,65 @@ func (g Group) WatchOOM(ctx context.Context, killed func()) error {
 // killsBeyond waits a moment for the counter to rise. The file tells no one
 // when it changes.
 func (g Group) killsBeyond(ctx context.Context, before uint64) uint64 {
-	ctx, cancel := context.WithTimeout(ctx, oomSettle)
-	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if now := g.OOM().Kills; now > before {
-			return now
+	now := before
+	poll(ctx, oomChoice, func() bool {
+		now = g.OOM().Kills
+		return now > before
+	})
+	return now
+}
+
+// endRest kills what the kernel has left of the group. Until the memory of the
+// killed one is back the rest stays, frozen: if the kernel has to choose again
+// before, it shall be from this group.
+func (g Group) endRest(ctx context.Context) {
+	freeze := filepath.Join(g.unified(), "cgroup.freeze")
+	_ = os.WriteFile(freeze, []byte("1"), 0) // at worst it runs a moment longer
+	dir, _ := g.v1("memory")
+	used, since := int64(-1), time.Now()
+	poll(ctx, oomSettle, func() bool {
+		n, err := number(filepath.Join(dir, "memory.usage_in_bytes"))
+		if err != nil || n != used {
+			used, since = n, time.Now()
 		}
+		return time.Since(since) >= oomQuiet
+	})
+	_ = KillPath(g.unified()) // whoever waits for the end of the app's first process kills it again
+	_ = os.WriteFile(freeze, []byte("0"), 0)
+}
+
+// poll asks again and again, for no longer than the time.
+func poll(ctx context.Context, most time.Duration, ok func() bool) {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	tick := time.NewTicker(oomTick)
+	defer tick.Stop()
+	for !ok() {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return before
+			return
 		}
 	}
+}
+
+// mostShares is the largest weight for the CPU on v1.
+const mostShares = 262144
+
+// hurry gives the pod of the group's app more of the CPU, and returns what
+// undoes it.
+func (g Group) hurry(readiness int) (slow func()) {
+	pod := g
+	pod.rel = filepath.Dir(filepath.Dir(g.rel))
+	dir, v1 := pod.v1("cpu")
+	shares, err := number(filepath.Join(dir, "cpu.shares"))
+	// A class above is to be left far behind: half as ready, a sixteenth.
+	x := float64(readiness) / 1000
+	want := int64(mostShares * x * x * x * x)
+	if !v1 || err != nil || want <= shares {
+		return func() {}
+	}
+	set := func(n int64) { _ = write(dir, "cpu.shares", strconv.FormatInt(n, 10)) } // it would help, no more
+	set(want)
+	return func() { set(shares) }
 }

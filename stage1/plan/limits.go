@@ -240,19 +240,25 @@ func (a *App) apparmor(host Host, value json.RawMessage, image bool) error {
 
 // delegate lets the app write to its part of the cgroup tree. Where controllers
 // are on v1 it needs the cgroup2 hierarchy besides, to find and kill what it
-// starts.
-func (a *App) delegate(host Host) {
-	at := slices.IndexFunc(a.Mounts, func(m Mount) bool { return m.Type == "cgroup" })
-	if at < 0 {
-		return // it brings a /sys of its own
+// starts, and could lift the limits of disks, which v1 has in each leaf.
+func delegate(pod *Pod, app *App, host Host) error {
+	at := slices.IndexFunc(app.Mounts, func(m Mount) bool { return m.Type == "cgroup" })
+	if !app.Delegate || at < 0 { // it may bring a /sys of its own
+		return nil
 	}
-	m := &a.Mounts[at]
+	m := &app.Mounts[at]
 	m.Options = slices.DeleteFunc(slices.Clone(m.Options), func(o string) bool { return o == "ro" })
 	m.ReadOnly = false
-	if host.Hybrid {
-		unified := Mount{Type: "cgroup2", Target: m.Target + "/unified", Options: []string{"nosuid", "noexec", "nodev", "relatime"}}
-		a.Mounts = slices.Insert(a.Mounts, at+1, unified)
+	if !host.Hybrid {
+		return nil
 	}
+	if len(app.Limits.IO)+len(pod.Limits.IO) > 0 {
+		return errs.WithHint(errs.Newf(errs.Denied, "app %s: %s: with %s the app could lift it on cgroup v1", app.Name, limits.NameIOLimit, nameDelegate),
+			"leave one of the two out")
+	}
+	unified := Mount{Type: "cgroup2", Target: m.Target + "/unified", Options: []string{"nosuid", "noexec", "nodev", "relatime"}}
+	app.Mounts = slices.Insert(app.Mounts, at+1, unified)
+	return nil
 }
 
 // boundPod fills in what limits the pod as a whole.
@@ -302,8 +308,8 @@ func finishLimits(pod *Pod, in Input) error {
 		return err
 	}
 	for i := range pod.Apps {
-		if pod.Apps[i].Delegate {
-			pod.Apps[i].delegate(in.Host)
+		if err := delegate(pod, &pod.Apps[i], in.Host); err != nil {
+			return err
 		}
 	}
 	if pod.Limits.MemoryLow == nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -66,20 +65,29 @@ func groupAt(path string) (cgroup.Group, error) {
 	return host.Group(path)
 }
 
-// watch kills the app once the kernel has killed a process of it for memory,
+// watch ends the app once the kernel has killed a process of it for memory,
 // where the kernel does not do so itself.
 func (p *process) watch() error {
 	if p.group == nil {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	err := p.group.WatchOOM(ctx, func() { _ = cgroup.KillPath(filepath.Dir(p.leaf.unified)) })
-	if err != nil {
+	if err := p.group.WatchOOM(ctx, p.readiness); err != nil {
 		cancel()
 		return err
 	}
 	p.unwatch = cancel
 	return nil
+}
+
+// readiness is by how much the kernel kills the app before what rkt runs
+// otherwise, for memory.
+func readiness(app launch.App) (int, error) {
+	own, err := oomScoreAdjOf("self")
+	if err != nil || app.OOMScoreAdj == nil {
+		return 0, err
+	}
+	return min(max(*app.OOMScoreAdj-max(own, 0), 0), 1000), nil
 }
 
 // readBack says what the process has of what is no limit of a cgroup. One that

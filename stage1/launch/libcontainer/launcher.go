@@ -76,6 +76,10 @@ func (l *launcher) start(ctx context.Context, app launch.App) (*process, error) 
 	if err != nil {
 		return nil, err
 	}
+	ready, err := readiness(app)
+	if err != nil {
+		return nil, err
+	}
 	if err := fault.Step("launch.create"); err != nil {
 		return nil, err
 	}
@@ -89,7 +93,7 @@ func (l *launcher) start(ctx context.Context, app launch.App) (*process, error) 
 	p := &process{
 		timeout: l.killTimeout,
 		state:   filepath.Join(app.StateDir, app.ID),
-		group:   &group, delegate: app.Delegate,
+		group:   &group, readiness: ready, delegate: app.Delegate,
 	}
 	st, err := c.State()
 	if err == nil {

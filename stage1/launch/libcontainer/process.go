@@ -27,6 +27,8 @@ type process struct {
 	group   *cgroup.Group   // the app's; nil for what runs beside its main process
 	results []limits.Result // what became of the isolators
 	unwatch func()          // nil if nothing is watched
+	// readiness is the app's, see there.
+	readiness int
 	// delegate: the app makes cgroups beside its first process's.
 	delegate bool
 
