@@ -70,10 +70,15 @@ func (b *bench) serve(ctx context.Context) (at string, stop func() error, err er
 	if err != nil {
 		return "", nil, err
 	}
+	config := fmt.Sprintf(`{"rktKind":"registry","rktVersion":"v1","registries":[%q],"plainHTTP":true}`, l.Addr())
+	folder := b.path("etc/registries.d")
+	if err := errors.Join(os.MkdirAll(folder, 0o755), os.WriteFile(filepath.Join(folder, "bench.json"), []byte(config), 0o644)); err != nil {
+		return "", nil, errors.Join(err, l.Close())
+	}
 	server := &http.Server{Handler: registry.New(b.path(layoutDir)), ReadHeaderTimeout: time.Minute}
 	go func() { _ = server.Serve(l) }() // until it is closed
 	return l.Addr().String(), func() error {
-		return errors.Join(server.Close(), os.RemoveAll(b.path(layoutDir)))
+		return errors.Join(server.Close(), os.RemoveAll(b.path(layoutDir)), os.RemoveAll(b.path("etc")))
 	}, nil
 }
 
@@ -116,7 +121,7 @@ func (b *bench) fetchCase(repo, title string, most float64) benchCase {
 		note: "From a registry on loopback. curl and tar download and unpack one gzip layer with the same files, and check and sync nothing. Peak RSS is of one process, and never below what the bench itself has.",
 		contenders: []contender{
 			{name: "rkt", commands: func(round int) []command {
-				return []command{b.rkt("fetch"+strconv.Itoa(round), "--insecure-options=image,http", "fetch", "--quiet", "docker://"+at+"/"+repo+":1")}
+				return []command{b.rkt("fetch"+strconv.Itoa(round), "--local-config="+b.path("etc"), "--insecure-options=image", "fetch", "--quiet", "docker://"+at+"/"+repo+":1")}
 			}},
 			{name: "curl and tar", commands: func(round int) []command {
 				to := place("curl", round)
@@ -159,7 +164,7 @@ func (b *bench) fetchUnchanged() benchCase {
 	var at string
 	var stop func() error
 	fetch := func() command {
-		return b.rkt("fetch", "--insecure-options=image,http", "fetch", "--quiet", "docker://"+at+"/"+oneLayer+":1")
+		return b.rkt("fetch", "--local-config="+b.path("etc"), "--insecure-options=image", "fetch", "--quiet", "docker://"+at+"/"+oneLayer+":1")
 	}
 	pull := func() command { return b.podman("pull", "-q", "--tls-verify=false", at+"/"+oneLayer+":1") }
 	return benchCase{
