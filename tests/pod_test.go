@@ -52,8 +52,20 @@ type pod struct {
 // start starts a pod and returns at once.
 func (h *host) start(flags []string, apps ...app) *pod {
 	h.t.Helper()
-	p := &pod{host: h, uuidFile: filepath.Join(h.t.TempDir(), "uuid"), stdout: &bytes.Buffer{}, stderr: &bytes.Buffer{}, ended: make(chan result, 1)}
-	args := runArgs(p.uuidFile, flags, apps...)
+	file := filepath.Join(h.t.TempDir(), "uuid")
+	return h.begin(file, runArgs(file, flags, apps...)...)
+}
+
+// launch is start for a command line that names its apps in its own way.
+func (h *host) launch(args ...string) *pod {
+	h.t.Helper()
+	file := filepath.Join(h.t.TempDir(), "uuid")
+	return h.begin(file, append(args, "--uuid-file-save="+file)...)
+}
+
+func (h *host) begin(uuidFile string, args ...string) *pod {
+	h.t.Helper()
+	p := &pod{host: h, uuidFile: uuidFile, stdout: &bytes.Buffer{}, stderr: &bytes.Buffer{}, ended: make(chan result, 1)}
 	p.cmd = h.command(args...)
 	p.cmd.Stdout, p.cmd.Stderr = p.stdout, p.stderr
 	p.cmd.WaitDelay = 5 * time.Second

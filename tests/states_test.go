@@ -2,6 +2,7 @@ package tests
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -92,5 +93,39 @@ func TestCodesSurviveReboot(t *testing.T) {
 	}
 	if res := h.rkt("wait", "old"); res.code != h.status(p.uuid()).Exit.Code {
 		t.Errorf("%s", res)
+	}
+}
+
+// TestStopWhileStarting stops a pod, and kills its supervisor, while an app's
+// pre-start handler hangs.
+func TestStopWhileStarting(t *testing.T) {
+	t.Parallel()
+	for _, kill := range []bool{false, true} {
+		h := newHost(t)
+		manifest := filepath.Join(t.TempDir(), "pod")
+		prepared := strings.TrimSpace(h.must("prepare", "--insecure-options=image", "--quiet", image("busybox.aci"), "--name=x", "--stop-timeout=1s", "--exec=/bin/true"))
+		text := h.must("cat-manifest", "--pretty-print=false", prepared)
+		hang := `"app":{"eventHandlers":[{"name":"pre-start","exec":["/bin/sh","-c","echo begun; sleep 1000"]}],`
+		if err := os.WriteFile(manifest, []byte(strings.Replace(text, `"app":{`, hang, 1)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p := h.launch("run", "--pod-manifest="+manifest)
+		p.logged("x", "begun")
+		if s := p.attempts("x")[0]; s.State != "starting" {
+			t.Errorf("status %+v", s)
+		}
+		want, code := "KilledAfterTimeout", 137
+		if kill {
+			want, code = "Aborted", 254
+			p.signal(syscall.SIGKILL)
+		} else {
+			h.must("stop", p.uuid())
+		}
+		p.wait()
+		var s status
+		until(t, "no process is left", func() bool { s = h.status(p.uuid()); return s.State == "exited" })
+		if s.Apps[0].Status.Reason != want || s.Apps[0].Status.ExitCode != nil || s.Exit == nil || s.Exit.Code != code {
+			t.Errorf("status %+v, exit %+v", s.Apps[0].Status, s.Exit)
+		}
 	}
 }
