@@ -41,7 +41,7 @@ const faultImage = "example.com/busybox:1.0"
 func faultRuns() []faultRun {
 	fetch := []string{"fetch", image("busybox.oci")}
 	apps := []string{"--volume=d,kind=empty,uid=5", "--set-env=A=b", faultImage, "--mount=volume=d,target=/mnt", "--exec=/bin/echo", "--", "hello"}
-	run, prepare := append([]string{"run"}, apps...), append([]string{"prepare", "--quiet"}, apps...)
+	run, prepare := append([]string{"run", "--net=none"}, apps...), append([]string{"prepare", "--quiet"}, apps...)
 	volumes := []string{
 		"run", "--volume=n,kind=named,source=db", "--volume=s,kind=secret,source=/etc/passwd", "--volume=m,kind=tmpfs", "--volume=i,kind=image,source=" + faultImage,
 		"--sysctl=kernel.domainname=x", faultImage, "--mount=volume=n,target=/home", "--mount=volume=s,target=/secret", "--mount=volume=m,target=/m",
@@ -59,7 +59,7 @@ func faultRuns() []faultRun {
 		{name: "fetch of an aci", args: []string{"fetch", image("busybox.aci")}, new: true},
 		{name: "prepare", setup: [][]string{fetch}, args: prepare},
 		{name: "run", setup: [][]string{fetch}, args: run, want: said},
-		{name: "run-prepared", setup: [][]string{fetch, prepare}, args: []string{"run-prepared", "POD"}, want: said},
+		{name: "run-prepared", setup: [][]string{fetch, prepare}, args: []string{"run-prepared", "--net=none", "POD"}, want: said},
 		{name: "rm", setup: [][]string{fetch, run}, args: []string{"rm", "POD"}},
 		{name: "gc", setup: [][]string{fetch, run}, args: []string{"gc", "--grace-period=0s"}},
 		{name: "run with volumes", setup: [][]string{fetch}, args: volumes, want: "app\n", new: true, again: true},

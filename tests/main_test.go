@@ -35,8 +35,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// inOwnNetwork runs the tests in a network namespace of their own: pods get
-// addresses, links and rules by default, none of which the host is to see.
+// inOwnNetwork runs the tests in a network namespace of their own, with run
+// folders of their own: pods get addresses, links and rules by default, none of
+// which the host is to see.
 func inOwnNetwork(m *testing.M) (code int, err error) {
 	const done = "RKT_TEST_NETWORK"
 	if os.Getenv(done) != "" || os.Geteuid() != 0 {
@@ -47,7 +48,7 @@ func inOwnNetwork(m *testing.M) (code int, err error) {
 	cmd.Env = append(os.Environ(), done+"=1")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	// A test binary that is killed for its timeout takes the tests with it.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
 	runtime.LockOSThread() // the signal comes when the thread ends
 	err = cmd.Run()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
@@ -57,8 +58,9 @@ func inOwnNetwork(m *testing.M) (code int, err error) {
 }
 
 func run(m *testing.M) (code int, err error) {
-	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
-		return 1, fmt.Errorf("loopback: %w: %s", err, out)
+	const own = "ip link set lo up && mkdir -p /run/rkt && mount -t tmpfs -o mode=755 tmpfs /run/rkt"
+	if out, err := exec.Command("sh", "-c", own).CombinedOutput(); err != nil {
+		return 1, fmt.Errorf("a network of their own: %w: %s", err, out)
 	}
 	if os.Geteuid() != 0 {
 		return 1, errors.New("pods are run for real: run the tests as root")
@@ -68,7 +70,7 @@ func run(m *testing.M) (code int, err error) {
 			return 1, err
 		}
 	}
-	for _, name := range []string{"rkt", "rkt-fetch", "rkt-verify", "stage1", "podinit"} {
+	for _, name := range []string{"rkt", "rkt-fetch", "rkt-verify", "stage1", "podinit", "rkt-cni"} {
 		if _, err := os.Stat(filepath.Join(bin, name)); err != nil {
 			return 1, fmt.Errorf("%w: run `make` first", err)
 		}

@@ -21,9 +21,10 @@ import (
 // nobody else has, in which rkt is run.
 type netHost struct {
 	*host
-	pid    int
-	config string // the folder of the local configuration
-	peer   string // the program netpeer
+	pid      int
+	config   string // the folder of the local configuration
+	peer     string // the program netpeer
+	programs string // the folder of those that obey RKT_FAULT
 }
 
 // buildPeer builds the program and an image with it, once.
@@ -99,7 +100,7 @@ func (h *netHost) finishNet() {
 // left is what there is of rkt in the host's network and /run.
 func (h *netHost) left() string {
 	h.t.Helper()
-	return h.sh(`ip -o link | grep rkt || true; nft list ruleset | grep -w rkt || true; find /run -mindepth 1; find ` + h.config + `/leases -name '*.*.*.*' ! -name 'last*' 2>/dev/null || true`)
+	return h.sh(`ip -o link | grep rkt || true; nft list ruleset | grep -w rkt || true; find /run -mindepth 1 ! -path /run/rkt; find ` + h.config + `/leases -name '*.*.*.*' ! -name 'last*' 2>/dev/null || true`)
 }
 
 // sh runs a script in the host.

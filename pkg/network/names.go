@@ -104,17 +104,20 @@ func changeNames(ctx context.Context, network string, add []Name, meant func(own
 }
 
 // exclusive is the lock for what more than one step changes for all pods.
-func exclusive(ctx context.Context) (*lock.Lock, error) {
-	if err := os.MkdirAll(poddir.NetDir, 0o755); err != nil {
-		return nil, err
-	}
-	return lock.Exclusive(ctx, lockFile)
-}
+func exclusive(ctx context.Context) (*lock.Lock, error) { return locked(ctx, lock.Exclusive) }
 
 // shared is the lock for one step that must not come between those of another.
-func shared(ctx context.Context) (*lock.Lock, error) {
-	if err := os.MkdirAll(poddir.NetDir, 0o755); err != nil {
-		return nil, err
+func shared(ctx context.Context) (*lock.Lock, error) { return locked(ctx, lock.Shared) }
+
+func locked(ctx context.Context, take func(context.Context, string) (*lock.Lock, error)) (*lock.Lock, error) {
+	for {
+		if err := os.MkdirAll(poddir.NetDir, 0o755); err != nil {
+			return nil, err
+		}
+		l, err := take(ctx, lockFile)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // the empty folder was just removed
+		}
+		return l, err
 	}
-	return lock.Shared(ctx, lockFile)
 }

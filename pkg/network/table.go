@@ -185,13 +185,13 @@ func dropEmpty(ctx context.Context) error {
 		return err
 	}
 	// Whoever waits for the lock finds that it is another file by now.
-	return errors.Join(os.Remove(lockFile), removeEmpty(poddir.NetDir), removeEmpty(poddir.RunRoot))
+	return errors.Join(os.Remove(lockFile), removeEmpty(poddir.NetDir))
 }
 
 // removeEmpty removes a folder unless somebody has put something into it.
 func removeEmpty(dir string) error {
 	err := os.Remove(dir)
-	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EBUSY) {
+	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	return err
