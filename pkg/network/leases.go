@@ -121,7 +121,7 @@ func writeOnce(dir, name, content string) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(tmp.Name())
+	defer func() { _ = os.Remove(tmp.Name()) }() // the lease is another name of it
 	_, err = tmp.WriteString(content)
 	if err := errors.Join(err, tmp.Close()); err != nil {
 		return err

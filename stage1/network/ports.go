@@ -170,13 +170,13 @@ func (p *ports) accept(l net.Listener, to string) {
 
 // carry copies both ways until both have ended.
 func carry(c *net.TCPConn, to string) {
-	defer c.Close()
+	defer func() { _ = c.Close() }() // what was to be sent is sent
 	dialed, err := net.DialTimeout("tcp", to, 10*time.Second)
 	if err != nil {
 		return
 	}
 	pod := dialed.(*net.TCPConn)
-	defer pod.Close()
+	defer func() { _ = pod.Close() }()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
