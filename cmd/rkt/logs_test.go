@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -149,4 +150,50 @@ func TestSourceFollows(t *testing.T) {
 	app = poddir.AppDir(moved)
 	write(2, nil, "12")
 	read("12")
+}
+
+// TestClockJumps: what an app wrote stays in its order though the clock was set
+// an hour back and forth meanwhile.
+func TestClockJumps(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	l := &logs{}
+	for name, hours := range map[string][]int{"a": {0, 1, -1, 0}, "b": {0, 0, 0, 0}} {
+		dir := poddir.AppDir(t.TempDir())
+		if err := os.MkdirAll(string(dir.Attempt(0)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		w, err := crilog.Create(dir.Attempt(0).Log(), crilog.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, h := range hours {
+			at := now.Add(time.Duration(h)*time.Hour + time.Duration(i)*time.Second)
+			if err := w.Append(crilog.Stdout, at, []byte(strconv.Itoa(i)+"\n")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s := &source{app: name}
+		l.sources = append(l.sources, s)
+		if err := s.refresh(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer l.close()
+	var out bytes.Buffer
+	sink := newLogSink(&globals{}, logsOptions{tail: -1}, true)
+	sink.out[crilog.Stdout].w, sink.out[crilog.Stderr].w = &out, &out
+	if err := l.drain(sink); err != nil {
+		t.Fatal(err)
+	}
+	for _, app := range []string{"a", "b"} {
+		var got string
+		for line := range strings.Lines(out.String()) {
+			if rest, ok := strings.CutPrefix(line, app+": "); ok {
+				got += strings.TrimSpace(rest)
+			}
+		}
+		if got != "0123" {
+			t.Errorf("%s: %q of\n%s", app, got, out.String())
+		}
+	}
 }
