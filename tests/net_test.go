@@ -90,6 +90,22 @@ func (h *netHost) restricted(out int) {
 	if got := h.ask(pod.init, "tcp", "10.9.0.2:90"); !strings.Contains(got, "timeout") {
 		h.t.Errorf("a restricted pod with a route gets out: %s", got)
 	}
+	// Nor by passing for somebody else.
+	link := strings.TrimSpace(h.sh(`ip -o route get 172.31.0.2 | sed 's/.* dev \([a-z0-9]*\) .*/\1/'`))
+	h.sh("ip route add 10.8.0.77/32 dev " + link)
+	for pid, script := range map[int]string{
+		out: "ip route add 10.8.0.77/32 via 10.9.0.1", pod.init: "ip addr add 10.8.0.77/32 dev eth0; ip route replace default via 172.31.0.1 src 10.8.0.77",
+	} {
+		if out, err := exec.Command("nsenter", "-t", strconv.Itoa(pid), "--net", "--", "sh", "-ec", script).CombinedOutput(); err != nil {
+			h.t.Fatalf("%s: %v: %s", script, err, out)
+		}
+	}
+	if got := h.ask(pod.init, "tcp", "10.9.0.2:90"); !strings.Contains(got, "timeout") {
+		h.t.Errorf("a restricted pod gets out by another's address: %s", got)
+	}
+	h.sh(`nft delete element inet rkt guarded "{ ` + link + ` }"`)
+	h.wantAnswer(pod.init, "tcp", "10.9.0.2:90", "tcp from 10.8.0.77")
+	h.must("net", "reload")
 	h.wantAnswer(out, "tcp", "10.9.0.1:8090", "tcp from 172.31.0.1")
 	h.wantAnswer(h.pid, "tcp", "127.0.0.1:8090", "tcp from 172.31.0.1")
 	pod.stop()

@@ -17,17 +17,17 @@ import (
 
 const own = `{"cniVersion":"1.1.0","name":"default","plugins":[{"type":"rkt-ptp","subnets":["172.16.28.0/24","fd72::/64"],"masquerade":true}]}`
 
-func attachment(conf string, ips ...string) poddir.Attachment {
-	return poddir.Attachment{Network: poddir.Network{Name: "n", Config: json.RawMessage(conf)}, IPs: ips}
+func attachment(ifName, conf string, ips ...string) poddir.Attachment {
+	return poddir.Attachment{Network: poddir.Network{Name: "n", Config: json.RawMessage(conf)}, IfName: ifName, IPs: ips}
 }
 
 func TestElements(t *testing.T) {
 	rec := poddir.NetRecord{
 		ContainerID: "id",
 		Attachments: []poddir.Attachment{
-			attachment(own, "172.16.28.2/24", "fd72::2/64"),
-			attachment(`{"cniVersion":"1.1.0","name":"r","plugins":[{"type":"rkt-ptp","subnets":["172.31.0.0/16"],"confined":true}]}`, "172.31.0.2/16"),
-			attachment(`{"name":"b","type":"bridge"}`, "10.1.0.2/24"),
+			attachment("eth0", own, "172.16.28.2/24", "fd72::2/64"),
+			attachment("eth1", `{"cniVersion":"1.1.0","name":"r","plugins":[{"type":"rkt-ptp","subnets":["172.31.0.0/16"],"confined":true}]}`, "172.31.0.2/16"),
+			attachment("eth2", `{"name":"b","type":"bridge"}`, "10.1.0.2/24"),
 		},
 		Ports: []poddir.Forward{
 			{Protocol: "tcp", HostPort: 8080, PodPort: 80, To4: "172.16.28.2", To6: "fd72::2"},
@@ -36,8 +36,11 @@ func TestElements(t *testing.T) {
 			{Protocol: "tcp", HostPort: 81, PodPort: 80, To4: "10.1.0.2"},
 		},
 	}
+	link, second := HostLink("id", "eth0"), HostLink("id", "eth1")
 	want := []Element{
-		{"masq4", "172.16.28.2", ""}, {"masq6", "fd72::2", ""}, {"confined4", "172.31.0.2", ""},
+		{"guarded", link, ""}, {"own4", link + " . 172.16.28.2", ""}, {"masq4", "172.16.28.2", ""},
+		{"own6", link + " . fd72::2", ""}, {"masq6", "fd72::2", ""},
+		{"guarded", second, ""}, {"own4", second + " . 172.31.0.2", ""}, {"confined4", "172.31.0.2", ""},
 		{"any4", "tcp . 8080", "172.16.28.2 . 80"}, {"hairpin4", "172.16.28.2/32 . 172.16.28.2", ""},
 		{"any6", "tcp . 8080", "fd72::2 . 80"}, {"hairpin6", "fd72::2/128 . fd72::2", ""},
 		{"at4", "192.0.2.1 . udp . 53", "172.16.28.2 . 53"}, {"at6", "2001:db8::1 . sctp . 1", "fd72::2 . 2"},

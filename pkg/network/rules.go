@@ -15,10 +15,17 @@ import (
 // element of a set or map, with the pod's container id as its comment, so that
 // no rule is ever added or removed for a pod and a key has one owner.
 //
-// The first chain replaces what route_localnet takes away, and every kernel
+// A link of a pod passes on only what comes from the pod's own addresses: a
+// program that may make packets of its own could else pass for somebody who is
+// not confined. Link-local and unspecified ones are for the link itself.
+//
+// The first rule replaces what route_localnet takes away, and every kernel
 // does for interfaces without it: nobody but the host itself talks to 127/8.
 // Replies to the host's own connections have not been translated back there.
 const base = `add table inet rkt
+add set inet rkt guarded { type ifname; }
+add set inet rkt own4 { type ifname . ipv4_addr; }
+add set inet rkt own6 { type ifname . ipv6_addr; }
 add set inet rkt masq4 { type ipv4_addr; }
 add set inet rkt masq6 { type ipv6_addr; }
 add set inet rkt confined4 { type ipv4_addr; }
@@ -29,14 +36,16 @@ add map inet rkt any4 { type inet_proto . inet_service : ipv4_addr . inet_servic
 add map inet rkt any6 { type inet_proto . inet_service : ipv6_addr . inet_service; }
 add map inet rkt at4 { type ipv4_addr . inet_proto . inet_service : ipv4_addr . inet_service; }
 add map inet rkt at6 { type ipv6_addr . inet_proto . inet_service : ipv6_addr . inet_service; }
-add chain inet rkt loopback { type filter hook prerouting priority raw; }
+add chain inet rkt entry { type filter hook prerouting priority raw; }
 add chain inet rkt ports
 add chain inet rkt prerouting { type nat hook prerouting priority dstnat; }
 add chain inet rkt output { type nat hook output priority -100; }
 add chain inet rkt postrouting { type nat hook postrouting priority srcnat; }
 add chain inet rkt forward { type filter hook forward priority filter; }
 flush table inet rkt
-add rule inet rkt loopback iifname != "lo" ip daddr 127.0.0.0/8 drop
+add rule inet rkt entry iifname != "lo" ip daddr 127.0.0.0/8 drop
+add rule inet rkt entry iifname @guarded iifname . ip saddr != @own4 drop
+add rule inet rkt entry iifname @guarded ip6 saddr != { ::, fe80::/10 } iifname . ip6 saddr != @own6 drop
 add rule inet rkt ports dnat ip to ip daddr . meta l4proto . th dport map @at4
 add rule inet rkt ports dnat ip6 to ip6 daddr . meta l4proto . th dport map @at6
 add rule inet rkt ports dnat ip to meta l4proto . th dport map @any4
@@ -60,7 +69,7 @@ add rule inet rkt forward ip6 saddr @confined6 ip6 daddr != @confined6 drop
 `
 
 // sets are the sets and maps of base.
-var sets = []string{"masq4", "masq6", "confined4", "confined6", "hairpin4", "hairpin6", "any4", "any6", "at4", "at6"}
+var sets = []string{"guarded", "own4", "own6", "masq4", "masq6", "confined4", "confined6", "hairpin4", "hairpin6", "any4", "any6", "at4", "at6"}
 
 // Element is one element of a set or map of the table.
 type Element struct {
@@ -73,7 +82,7 @@ type Element struct {
 func Elements(rec poddir.NetRecord) []Element {
 	var list []Element
 	for _, a := range rec.Attachments {
-		list = append(list, attachmentElements(a)...)
+		list = append(list, attachmentElements(a, HostLink(rec.ContainerID, a.IfName))...)
 	}
 	hairpins := map[Element]bool{}
 	for _, f := range rec.Ports {
@@ -93,17 +102,18 @@ func Elements(rec poddir.NetRecord) []Element {
 	return list
 }
 
-func attachmentElements(a poddir.Attachment) []Element {
+func attachmentElements(a poddir.Attachment, link string) []Element {
 	conf, err := ParsePTP(a.Config)
 	if err != nil {
 		return nil // another plugin's, which makes its own rules
 	}
-	var list []Element
+	list := []Element{{Set: "guarded", Key: link}}
 	for _, ip := range a.IPs {
 		p, err := netip.ParsePrefix(ip)
 		if err != nil {
 			continue
 		}
+		list = append(list, Element{Set: "own" + family(p.Addr()), Key: link + " . " + p.Addr().String()})
 		if conf.Masquerade {
 			list = append(list, Element{Set: "masq" + family(p.Addr()), Key: p.Addr().String()})
 		}

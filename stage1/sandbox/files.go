@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -31,12 +32,19 @@ func (p *Pod) writeFile(f plan.File) error {
 	if err := fault.Step("sandbox.write"); err != nil {
 		return err
 	}
-	name := p.etcFile(f)
-	if err := os.WriteFile(name, []byte(f.Content), 0o644); err != nil {
+	file, err := os.OpenFile(p.etcFile(f), os.O_WRONLY|os.O_CREATE|unix.O_CLOEXEC, 0o644)
+	if err != nil {
 		return err
 	}
-	// The umask is the caller's.
-	return os.Chmod(name, 0o644)
+	// Cut last: apps that read the file meanwhile never find it empty.
+	_, err = file.WriteAt([]byte(f.Content), 0)
+	if err == nil {
+		err = file.Truncate(int64(len(f.Content)))
+	}
+	if err == nil {
+		err = file.Chmod(0o644) // the umask is the caller's
+	}
+	return errors.Join(err, file.Close())
 }
 
 // ReplaceFile makes another file of a planned one, in all apps' root file
