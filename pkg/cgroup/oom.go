@@ -66,7 +66,7 @@ func (g Group) OOM() OOM {
 const (
 	oomChoice = time.Second            // bounds the wait for the kill
 	oomQuiet  = 20 * time.Millisecond  // no more memory comes back
-	oomSettle = 300 * time.Millisecond // bounds the wait for that
+	oomSettle = 700 * time.Millisecond // bounds the wait for that
 	oomTick   = 5 * time.Millisecond
 )
 
@@ -103,10 +103,11 @@ func (g Group) WatchOOM(ctx context.Context, readiness int) error {
 			if _, err := event.Read(make([]byte, 8)); err != nil {
 				return // closed, by the context's end
 			}
+			full, _ := number(filepath.Join(dir, "memory.usage_in_bytes"))
 			slow := g.hurry(readiness)
 			if now := g.killsBeyond(ctx, before); now > before {
 				before = now
-				g.endRest(ctx)
+				g.endRest(ctx, full)
 			}
 			slow()
 		}
@@ -125,10 +126,11 @@ func (g Group) killsBeyond(ctx context.Context, before uint64) uint64 {
 	return now
 }
 
-// endRest kills what the kernel has left of the group. Until the memory of the
-// killed one is back the rest stays, frozen: if the kernel has to choose again
-// before, it shall be from this group.
-func (g Group) endRest(ctx context.Context) {
+// endRest kills what the kernel has left of the group, of which full was in use
+// before. Until the memory of the killed one is back the rest stays, frozen: if
+// the kernel has to choose again before, it shall be from this group. On a busy
+// machine it can take a while before a killed process does anything.
+func (g Group) endRest(ctx context.Context, full int64) {
 	freeze := filepath.Join(g.unified(), "cgroup.freeze")
 	_ = os.WriteFile(freeze, []byte("1"), 0) // at worst it runs a moment longer
 	dir, _ := g.v1("memory")
@@ -138,7 +140,7 @@ func (g Group) endRest(ctx context.Context) {
 		if err != nil || n != used {
 			used, since = n, time.Now()
 		}
-		return time.Since(since) >= oomQuiet
+		return used < full && time.Since(since) >= oomQuiet
 	})
 	_ = KillPath(g.unified()) // whoever waits for the end of the app's first process kills it again
 	_ = os.WriteFile(freeze, []byte("0"), 0)
