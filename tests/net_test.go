@@ -295,6 +295,20 @@ func TestNetReboot(t *testing.T) {
 		t.Fatalf("leases %q, %v", leases, err)
 	}
 	h.must("gc", "--grace-period=0s")
+	// Only /run was lost: the rules of a dead pod are in the way of the next
+	// one with its address.
+	args := []string{"--port=80-tcp:8080"}
+	h.start(args, "/netpeer", "serve", "tcp:80").kill()
+	h.sh("rm -rf /run/rkt")
+	next := h.start(args, "/netpeer", "serve", "tcp:80")
+	h.wantAnswer(h.pid, "tcp", "127.0.0.1:8080", "tcp from 172.16.28.1")
+	h.wantAnswer(h.pid, "tcp", "172.16.28.1:8080", "tcp from 172.16.28.1")
+	h.must("gc", "--grace-period=0s")
+	h.wantAnswer(h.pid, "tcp", "127.0.0.1:8080", "tcp from 172.16.28.1")
+	if res := h.rkt("net", "check"); res.code != 0 {
+		t.Error(res)
+	}
+	next.stop()
 }
 
 // TestNetBroken: clear words for what can be wrong, nothing left of the rest.

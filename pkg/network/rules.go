@@ -271,11 +271,14 @@ func nftWord(raw json.RawMessage) string {
 	return string(raw) // a number
 }
 
-// same says whether two elements are one, however nft writes the prefix of a
-// single address.
-func same(a, b Element) bool {
+// same says whether two elements are one.
+func same(a, b Element) bool { return sameKey(a, b) && a.Data == b.Data }
+
+// sameKey says whether only one of two elements can be there, however nft
+// writes the prefix of a single address.
+func sameKey(a, b Element) bool {
 	short := func(s string) string {
 		return strings.ReplaceAll(strings.ReplaceAll(s, "/32 .", " ."), "/128 .", " .")
 	}
-	return a.Set == b.Set && short(a.Key) == short(b.Key) && a.Data == b.Data
+	return a.Set == b.Set && short(a.Key) == short(b.Key)
 }

@@ -123,7 +123,7 @@ func Restore(ctx context.Context, recs []poddir.NetRecord, gone func(owner strin
 			wanted = slices.Delete(wanted, i, i+1)
 			continue
 		}
-		inTheWay := slices.ContainsFunc(wanted, func(w Owned) bool { return w.Set == there.Set && w.Key == there.Key })
+		inTheWay := slices.ContainsFunc(wanted, func(w Owned) bool { return sameKey(w.Element, there.Element) })
 		mine := slices.ContainsFunc(recs, func(r poddir.NetRecord) bool { return r.ContainerID == there.Owner })
 		if inTheWay || mine || gone != nil && gone(there.Owner) {
 			text.WriteString(deleteText([]Element{there.Element}))
