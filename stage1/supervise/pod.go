@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rkt-pods/rkt/pkg/crilog"
+	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/lifecycle"
 	"github.com/rkt-pods/rkt/pkg/limits"
 	"github.com/rkt-pods/rkt/pkg/poddir"
@@ -180,11 +181,11 @@ func (p *pod) note(h happened) {
 	}
 	if h.process != nil {
 		a.process, a.base = h.process, *h.base
-		p.serveWaiters(func(w waiter) bool { return w.restarted(a.plan.Name, s.Restarts) })
 		p.write(a, func(s *poddir.Status) {
 			s.State, s.PID, s.StartedAt = poddir.Running, h.process.PID(), new(h.at.UTC())
 			s.Isolators = a.isolated(h.process)
 		})
+		p.serveWaiters(func(w waiter) bool { return w.restarted(a.plan.Name, s.Restarts) })
 		for _, early := range a.early {
 			p.pass(early)
 		}
@@ -366,5 +367,5 @@ func (p *pod) only() *app {
 
 // gone says whether a signal came too late for its process.
 func gone(err error) bool {
-	return errors.Is(err, os.ErrProcessDone) || errors.Is(err, syscall.ESRCH)
+	return errors.Is(err, os.ErrProcessDone) || errors.Is(err, syscall.ESRCH) || errs.Is(err, errs.NotFound)
 }

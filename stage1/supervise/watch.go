@@ -139,7 +139,9 @@ func (a *app) askToEnd(s syscall.Signal) {
 		if err := a.hook(a.ctx, base, "pre-stop", *a.plan.PreStop); err != nil && a.ctx.Err() == nil {
 			a.report(err) // and the app is to end all the same
 		}
-		a.signal(s)
+		if a.ctx.Err() == nil { // else it has ended, or was killed
+			a.signal(s)
+		}
 	})
 }
 
