@@ -129,6 +129,21 @@ func makeImages() error {
 			return fmt.Errorf("%s: %w\n%s", cmd, err, out)
 		}
 	}
+	return makePeer(mkimage)
+}
+
+// makePeer builds netpeer, for hosts, and an image with it.
+func makePeer(mkimage string) error {
+	build := exec.Command("go", "build", "-o", image("netpeer"), "./netpeer")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	for _, cmd := range []*exec.Cmd{
+		build,
+		exec.Command(mkimage, "-format", "aci", "-name", "example.com/netpeer:1.0", "-file", image("netpeer")+":/netpeer", "-out", image("netpeer.aci")),
+	} {
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w\n%s", cmd, err, out)
+		}
+	}
 	return nil
 }
 

@@ -35,7 +35,7 @@ func TestNetPorts(t *testing.T) {
 	}{
 		{h.pid, "tcp", "127.0.0.1:8080", host4}, {h.pid, "udp", "127.0.0.1:5353", host4},
 		{h.pid, "tcp", "10.9.0.1:8080", host4}, {h.pid, "udp", "10.9.0.1:5353", host4},
-		{h.pid, "tcp", "[::1]:8080", host6}, {h.pid, "tcp", "[fd09::1]:8080", host6}, {h.pid, "udp", "[fd09::1]:5353", host6},
+		{h.pid, "tcp", "[::1]:8080", host6}, {h.pid, "udp", "[::1]:5353", host6}, {h.pid, "tcp", "[fd09::1]:8080", host6}, {h.pid, "udp", "[fd09::1]:5353", host6},
 		{out, "tcp", "10.9.0.1:8080", "10.9.0.2"}, {out, "udp", "10.9.0.1:5353", "10.9.0.2"},
 		{out, "tcp", "[fd09::1]:8080", "fd09::2"}, {out, "udp", "[fd09::1]:5353", "fd09::2"},
 		{out, "tcp", "10.9.0.1:8081", "10.9.0.2"}, {h.pid, "tcp", pod4 + ":80", host4}, {h.pid, "tcp", "[" + pod6 + "]:80", host6},

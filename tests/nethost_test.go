@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -26,22 +25,6 @@ type netHost struct {
 	peer     string // the program netpeer
 	programs string // the folder of those that obey RKT_FAULT
 }
-
-// buildPeer builds the program and an image with it, once.
-var buildPeer = sync.OnceValues(func() (string, error) {
-	peer := filepath.Join(imageDir, "netpeer")
-	cmd := exec.Command("go", "build", "-o", peer, "./netpeer")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build netpeer: %w\n%s", err, out)
-	}
-	mk := exec.Command(filepath.Join(imageDir, "mkimage"), "-format", "aci", "-name", "example.com/netpeer:1.0",
-		"-file", peer+":/netpeer", "-out", image("netpeer.aci"))
-	if out, err := mk.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("netpeer.aci: %w\n%s", err, out)
-	}
-	return peer, nil
-})
 
 // holdNetwork starts a process that keeps new namespaces, after the script has run in
 // them.
@@ -72,11 +55,7 @@ func newNetHost(t testing.TB) *netHost {
 	if _, err := exec.LookPath("nft"); err != nil {
 		t.Skip("needs nft")
 	}
-	peer, err := buildPeer()
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := &netHost{host: &host{t: t, dir: filepath.Join(t.TempDir(), "data")}, config: t.TempDir(), peer: peer}
+	h := &netHost{host: &host{t: t, dir: filepath.Join(t.TempDir(), "data")}, config: t.TempDir(), peer: image("netpeer")}
 	if err := os.Mkdir(filepath.Join(h.config, "net.d"), 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -13,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -26,13 +24,13 @@ import (
 // ports holds a socket for each port of the host that leads to the pod, as long
 // as the supervisor lives. So the kernel keeps others off, programs of the host
 // and pods of every store alike, and lets go when the supervisor is killed.
-// Packets never reach these sockets: the rules lead them away before. Only a
-// connection to [::1], which no rule can lead to another host, is carried to
-// the pod by this process.
+// Packets never reach these sockets: the rules lead them away before. Only what
+// is sent to [::1], which no rule can lead to another host, is carried to the
+// pod by this process.
 type ports struct {
-	fds       []int
-	listeners []net.Listener
-	wg        sync.WaitGroup
+	fds    []int
+	served []io.Closer
+	wg     sync.WaitGroup
 }
 
 // hold takes all ports, or none. The error names who has one.
@@ -106,97 +104,15 @@ func bind(protocol string, at netip.AddrPort) (int, error) {
 	return fd, nil
 }
 
-// serve carries what comes to [::1].
-func (p *ports) serve(list []poddir.Forward) {
-	for _, f := range list {
-		if f.Protocol != "tcp" || f.HostIP != "" || f.To6 == "" {
-			continue
-		}
-		l := p.listener(f.HostPort)
-		if l == nil {
-			continue
-		}
-		p.listeners = append(p.listeners, l)
-		to := net.JoinHostPort(f.To6, strconv.Itoa(int(f.PodPort)))
-		p.wg.Go(func() { p.accept(l, to) })
-	}
-}
-
-// listener turns the held socket of the port into one that listens; nil if
-// there is none.
-func (p *ports) listener(port uint16) net.Listener {
-	for i, fd := range p.fds {
-		sa, err := unix.Getsockname(fd)
-		in6, ok := sa.(*unix.SockaddrInet6)
-		kind, kerr := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
-		if err != nil || !ok || in6.Port != int(port) || kerr != nil || kind != unix.SOCK_STREAM {
-			continue
-		}
-		if unix.Listen(fd, unix.SOMAXCONN) != nil {
-			return nil
-		}
-		f := os.NewFile(uintptr(fd), "port")
-		l, err := net.FileListener(f)
-		if err != nil {
-			return nil
-		}
-		_ = f.Close() // the listener has its own
-		p.fds = append(p.fds[:i], p.fds[i+1:]...)
-		return l
-	}
-	return nil
-}
-
-func (p *ports) accept(l net.Listener, to string) {
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
-			// Too many open files, say: those that wait are served when some
-			// have ended.
-			<-time.After(time.Second / 10)
-			continue
-		}
-		if a, ok := c.RemoteAddr().(*net.TCPAddr); !ok || !a.IP.IsLoopback() {
-			// Nobody else comes here unless the rules are gone.
-			_ = c.Close()
-			continue
-		}
-		go carry(c.(*net.TCPConn), to)
-	}
-}
-
-// carry copies both ways until both have ended.
-func carry(c *net.TCPConn, to string) {
-	defer func() { _ = c.Close() }() // what was to be sent is sent
-	dialed, err := net.DialTimeout("tcp", to, 10*time.Second)
-	if err != nil {
-		return
-	}
-	pod := dialed.(*net.TCPConn)
-	defer func() { _ = pod.Close() }()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_, _ = io.Copy(pod, c)
-		_ = pod.CloseWrite()
-	}()
-	_, _ = io.Copy(c, pod)
-	_ = c.CloseWrite()
-	<-done
-}
-
 func (p *ports) close() {
-	for _, l := range p.listeners {
-		_ = l.Close()
+	for _, s := range p.served {
+		_ = s.Close()
 	}
 	p.wg.Wait()
 	for _, fd := range p.fds {
 		_ = unix.Close(fd)
 	}
-	p.fds, p.listeners = nil, nil
+	p.fds, p.served = nil, nil
 }
 
 // taken says who has the port.
