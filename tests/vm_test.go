@@ -35,7 +35,7 @@ var suites = []suite{
 		"TestStop", "TestStopMainProcessOnly", "TestStopCommand", "TestSecondSignal",
 		"TestKilledSupervisor", "TestConcurrentRunsAndGC", "TestTwoDataFolders", "TestGCOfNothing", "TestOrdinaryUser",
 		"TestLogsComplete", "TestBytesUntouched", "TestPrefixes",
-		"TestMountTargets", "TestFileVolume", "TestNothingOfTheHost", "TestNetHost",
+		"TestMountTargets", "TestFileVolume", "TestNothingOfTheHost", "TestNetHost", "TestNetPorts", "TestNetFlushed", "TestNetMacvlan",
 		"TestMemoryLimit.*", "TestPidsLimit", "TestCPULimit", "TestIOLimit", "TestProcessLimits", "TestStrictIsolators", "TestWhereLimitsAre", "TestPriorities", "TestNested",
 		"TestUnit.*", // systemd_test.go
 	}},
@@ -111,7 +111,7 @@ func guestFiles(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for from, to := range map[string]string{bin: "bin", imageDir: "images"} {
-		if out, err := exec.Command("cp", "-rL", from, filepath.Join(dir, to)).CombinedOutput(); err != nil {
+		if out, err := exec.Command("cp", "-rH", from, filepath.Join(dir, to)).CombinedOutput(); err != nil {
 			t.Fatalf("copy %s: %v\n%s", from, err, out)
 		}
 	}
