@@ -157,7 +157,9 @@ func (g *globals) resolveAll(ctx context.Context, cmd *cobra.Command, h host, o 
 		volumes, err := h.volumesOf(manifest)
 		return append(ids, volumes...), err
 	}
-	f := g.finder(cmd, h, o.fetch, g.progress(cmd, quiet))
+	bars := g.progress(cmd, quiet)
+	bars.local = true
+	f := g.finder(cmd, h, o.fetch, bars)
 	defer f.close()
 	for _, a := range o.apps.list {
 		f.Pull = cmp.Or(a.pull, o.fetch.pull)

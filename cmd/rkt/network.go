@@ -61,6 +61,7 @@ func (g *globals) policy() (trust.Policy, error) {
 
 // network says how strangers are reached.
 func (f *finder) network(flags fetchFlags) (remote.Options, error) {
+	f.bars.remote()
 	c, err := config.Load(f.g.dirs, false)
 	if err != nil {
 		return remote.Options{}, err

@@ -27,6 +27,9 @@ type progress struct {
 	now   func() time.Time
 	bars  bool // a terminal
 	width func() int
+	// local is on until something comes over the network: what a command reads
+	// of this host on its way is nobody's wait, unless it takes a while.
+	local bool
 
 	mu    sync.Mutex
 	list  []*bar // that have not ended
@@ -89,12 +92,30 @@ func (p *progress) update(e fetch.Event) {
 		b.took = max(p.now().Sub(b.began), 1)
 		p.ended[e.Object] = true
 		p.list = slices.DeleteFunc(p.list, func(o *bar) bool { return o == b })
-		if e.State != fetch.Present || p.g.debug { // nothing came
+		if p.worth(b) {
 			p.note(b.line(p.now()))
 		}
 	case p.bars:
 		p.draw(false)
 	}
+}
+
+// worth says whether what has ended is worth a line.
+func (p *progress) worth(b *bar) bool {
+	switch {
+	case p.g.debug:
+		return true
+	case b.state == fetch.Present: // nothing came
+		return false
+	}
+	return !p.local || p.bars && b.took >= time.Second
+}
+
+// remote says that something comes over the network from now on.
+func (p *progress) remote() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.local = false
 }
 
 func (p *progress) bar(object string) *bar {
