@@ -471,11 +471,11 @@ func TestSignedOCI(t *testing.T) {
 	p.trust(at+"/team", "good.pub", must(good.Public()))
 	p.trust("example.org", "foreign.pub", must(foreign.Public()))
 	layer := must(images.Tar([]images.Entry{images.File("x", 0o755, "x")}))
+	n := 0
 	fresh := func() (images.Files, string) {
-		f := must(images.OCI(images.Image{Name: "1", Layers: [][]byte{layer}, Pack: images.Gzip, Config: map[string]any{"Cmd": []string{"/x"}}}))
+		f := must(images.OCI(images.Image{Name: "1", Layers: [][]byte{layer}, Pack: images.Gzip, Config: map[string]any{"Cmd": []string{"/x", fmt.Sprint(n)}}}))
 		return f, digestOf(t, f)
 	}
-	n := 0
 	// image publishes one in a repository of its own, with what sign adds.
 	image := func(sign func(f images.Files, name, digest string)) string {
 		n++
@@ -536,6 +536,7 @@ func TestSignedOCI(t *testing.T) {
 		p.ok("image", "verify", "--trust", id)
 		p.ok("image", "rm", id)
 	}
+	p.movesTogether(ref, image(bundle), image(tagged(good, "", "")))
 	// A policy that is content with a digest.
 	p.writeFile(filepath.Join(p.config, "trust.d/a.json"), fmt.Appendf(nil, `{"rktKind":"trust","rktVersion":"v1","prefixes":[%q],"require":"digest"}`, at+"/team"))
 	unsigned := image(func(images.Files, string, string) {})

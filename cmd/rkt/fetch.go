@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/image"
@@ -13,10 +14,9 @@ import (
 
 // fetchOptions are what fetch is asked for beside the images.
 type fetchOptions struct {
-	apps              appArgs
-	flags             fetchFlags
-	full, keep, quiet bool
-	format            string
+	apps  appArgs
+	flags fetchFlags
+	told  fetchedList
 }
 
 func newFetch(g *globals) *cobra.Command {
@@ -47,14 +47,62 @@ from there.`,
   rkt fetch --insecure-options=image ./busybox.oci.tar`,
 	}
 	fs := cmd.Flags()
-	fs.BoolVar(&o.full, "full", false, "print whole image IDs")
-	fs.BoolVar(&o.quiet, "quiet", false, "show no progress")
-	fs.StringVar(&o.format, "format", "", "json or json-pretty")
-	fs.BoolVar(&o.keep, "keep-blobs", false, "keep the packed layers of an OCI image too, so that \"rkt image export\" gives the same ones byte by byte")
+	o.told.declare(fs)
 	o.flags.declare(fs, fetch.PullUpdate)
 	o.flags.declarePlatform(fs)
 	o.apps.signature(fs)
 	return withApps(cmd, &o.apps, true, func(ctx context.Context) error { return runFetch(ctx, g, cmd, &o) })
+}
+
+// fetchedList is what fetch and import tell of the images that are in the store.
+type fetchedList struct {
+	full, keep, quiet bool
+	format            string
+	views             []fetchedView
+}
+
+func (l *fetchedList) declare(fs *pflag.FlagSet) {
+	fs.BoolVar(&l.full, "full", false, "print whole image IDs")
+	fs.BoolVar(&l.quiet, "quiet", false, "show no progress")
+	fs.StringVar(&l.format, "format", "", "json or json-pretty")
+	fs.BoolVar(&l.keep, "keep-blobs", false, "keep the packed layers of an OCI image too, so that \"rkt image export\" gives the same ones byte by byte")
+}
+
+// begin checks what was asked for and opens the store; the caller closes the
+// finder.
+func (l *fetchedList) begin(g *globals, cmd *cobra.Command, flags fetchFlags) (*finder, error) {
+	if err := checkFormat(l.format); err != nil {
+		return nil, err
+	}
+	h, err := g.open()
+	if err != nil {
+		return nil, err
+	}
+	f := g.finder(cmd, h, flags, g.progress(cmd, l.quiet || l.format != ""))
+	f.Options.KeepBlobs = l.keep
+	l.views = []fetchedView{}
+	return f, nil
+}
+
+// add tells of an image that arg stood for.
+func (l *fetchedList) add(g *globals, arg string, rec image.Record) {
+	if l.format != "" {
+		l.views = append(l.views, viewFetched(arg, rec))
+		return
+	}
+	id := rec.ID
+	if !l.full {
+		id = id[:min(len(id), len("sha512-")+32)]
+	}
+	fmt.Fprintln(g.stdout, id)
+}
+
+// end prints what is told of all at once.
+func (l *fetchedList) end(g *globals) error {
+	if l.format == "" {
+		return nil
+	}
+	return printJSON(g.stdout, l.format, l.views)
 }
 
 // fetchedView is an image as fetch --format=json prints it.
@@ -71,39 +119,22 @@ func runFetch(ctx context.Context, g *globals, cmd *cobra.Command, o *fetchOptio
 	if err := needRoot(); err != nil {
 		return err
 	}
-	if err := checkFormat(o.format); err != nil {
-		return err
-	}
 	if len(o.apps.list) == 0 {
 		return errs.WithHint(errs.Newf(errs.Usage, "must provide at least one image"), "\"rkt help fetch\" shows how")
 	}
-	h, err := g.open()
+	f, err := o.told.begin(g, cmd, o.flags)
 	if err != nil {
 		return err
 	}
-	f := g.finder(cmd, h, o.flags, g.progress(cmd, o.quiet || o.format != ""))
 	defer f.close()
-	f.Options.KeepBlobs = o.keep
-	views := []fetchedView{}
 	for _, a := range o.apps.list {
 		rec, err := f.resolve(ctx, a.image, a.signature)
 		if err != nil {
 			return err
 		}
-		if o.format != "" {
-			views = append(views, viewFetched(a.image, rec))
-			continue
-		}
-		id := rec.ID
-		if !o.full {
-			id = id[:min(len(id), len("sha512-")+32)]
-		}
-		fmt.Fprintln(g.stdout, id)
+		o.told.add(g, a.image, rec)
 	}
-	if o.format == "" {
-		return nil
-	}
-	return printJSON(g.stdout, o.format, views)
+	return o.told.end(g)
 }
 
 func viewFetched(arg string, rec image.Record) fetchedView {

@@ -38,6 +38,11 @@ func (o *fetchFlags) declare(fs *pflag.FlagSet, def fetch.Pull) {
 		})
 		fs.Lookup(name).Hidden = true
 	}
+	o.declareLimits(fs)
+}
+
+// declareLimits declares what bounds an image that is imported.
+func (o *fetchFlags) declareLimits(fs *pflag.FlagSet) {
 	value(fs, "max-image-size", "SIZE", "how large an image may be, unpacked, as 20Gi (default 256Gi)", func(v string) error {
 		return positiveQuantity(v, &o.limits.Size)
 	})

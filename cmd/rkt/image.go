@@ -31,7 +31,7 @@ func newImage(g *globals) *cobra.Command {
 	fetch := newFetch(g)
 	fetch.Hidden = true
 	cmd.AddCommand(
-		newImageList(g), newImageCatManifest(g), newImageRm(g), newImageVerify(g), newImageExport(g),
+		newImageList(g), newImageCatManifest(g), newImageRm(g), newImageVerify(g), newImageExport(g), newImageImport(g),
 		newImageExtract(g), newImageRender(g), newImagePin(g), newImageUnpin(g), newImageGC(g), fetch,
 	)
 	return cmd

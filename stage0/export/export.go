@@ -4,9 +4,9 @@ package export
 
 import (
 	"archive/tar"
+	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,20 +14,16 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt-pods/rkt/pkg/atomicfile"
 	"github.com/rkt-pods/rkt/pkg/digest"
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/fault"
 	"github.com/rkt-pods/rkt/pkg/image"
-	"github.com/rkt-pods/rkt/pkg/layer"
 	"github.com/rkt-pods/rkt/pkg/userfile"
-	"github.com/rkt-pods/rkt/stage0/oci"
 	"github.com/rkt-pods/rkt/stage0/store"
-	"github.com/rkt-pods/rkt/stage0/tree"
 )
 
 // Format is how an image is written.
@@ -53,47 +49,97 @@ func FormatOf(rec image.Record) Format {
 	}
 }
 
-// check says whether the image can be had in the format.
-func check(rec image.Record, f Format) error {
+// formatOf checks that the images can be had in one file of the format; "" stands
+// for their own.
+func formatOf(recs []image.Record, f Format) (Format, error) {
 	switch f {
-	case ACI, OCI, Docker:
+	case "", ACI, OCI, Docker:
 	default:
-		return errs.Newf(errs.Usage, "format %q: none of aci, oci, docker", string(f))
+		return f, errs.Newf(errs.Usage, "format %q: none of aci, oci, oci-dir, docker", string(f))
 	}
-	if (rec.Kind == image.ACI) != (f == ACI) {
-		return errs.WithHint(errs.Newf(errs.Unsupported, "image %s: is no image of format %s", digest.ShortID(rec.ID, 12), f),
-			"\"rkt image render\" writes the root file system of any image")
+	if len(recs) == 0 {
+		return f, errs.Newf(errs.Usage, "no image is named")
 	}
-	return nil
+	for _, rec := range recs {
+		own, short := FormatOf(rec), digest.ShortID(rec.ID, 12)
+		switch {
+		case own == ACI && len(recs) > 1:
+			return f, errs.WithHint(errs.Newf(errs.Unsupported, "image %s: is an ACI, and those are files of their own", short),
+				"export it alone: rkt image export %s FILE", short)
+		case f == "" && own != FormatOf(recs[0]):
+			return f, errs.WithHint(errs.Newf(errs.Unsupported, "image %s: is of format %s, and others of another", short, own),
+				"--format=oci takes all of them; what came out of docker save gets a new image ID there")
+		case f != "" && (own == ACI) != (f == ACI):
+			return f, errs.WithHint(errs.Newf(errs.Unsupported, "image %s: is no image of format %s", short, f),
+				"\"rkt image render\" writes the root file system of any image")
+		}
+	}
+	return cmp.Or(f, FormatOf(recs[0])), nil
 }
 
-// Write writes the image to w; "" is its own format. Damage that is found on
-// the way is an error of class Corrupt, and what was written then is no image.
-func Write(ctx context.Context, st *store.Store, rec image.Record, f Format, w io.Writer) (err error) {
-	if f == "" {
-		f = FormatOf(rec)
-	}
-	if err := check(rec, f); err != nil {
-		return err
-	}
-	entry, rec, err := st.Protect(ctx, rec.ID)
+// Write writes the images to w; "" is their own format. What several of them
+// share is written once. Damage that is found on the way is an error of class
+// Corrupt, and what was written then is no image.
+func Write(ctx context.Context, st *store.Store, recs []image.Record, f Format, w io.Writer) error {
+	f, err := formatOf(recs, f)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, entry.Close()) }()
-	x := &exporter{ctx: ctx, store: st, rec: rec, w: contextWriter{ctx, w}}
-	switch f {
-	case ACI:
-		err = x.aci()
-	case OCI:
-		err = x.oci()
-	default:
-		err = x.docker()
+	return protected(ctx, st, recs, func(recs []image.Record) error {
+		x := &exporter{store: st}
+		out := contextWriter{ctx, w}
+		if f == ACI {
+			return x.aci(recs[0], out)
+		}
+		x.out = &tarSink{tar.NewWriter(out)}
+		if f == Docker {
+			return x.docker(recs)
+		}
+		return x.oci(recs)
+	})
+}
+
+// Layout writes the images to a folder with an OCI image layout, as Write does to
+// a tar.
+func Layout(ctx context.Context, st *store.Store, recs []image.Record, path string, overwrite bool) error {
+	if _, err := formatOf(recs, OCI); err != nil {
+		return err
 	}
-	if err != nil {
-		return fmt.Errorf("export image %s: %w", digest.ShortID(rec.ID, 12), err)
+	return protected(ctx, st, recs, func(recs []image.Record) error {
+		return newFolder(st, path, overwrite, func(dir string) error {
+			if err := os.Chmod(dir, 0o755); err != nil {
+				return err
+			}
+			root, err := os.OpenRoot(dir)
+			if err != nil {
+				return err
+			}
+			defer root.Close()
+			out := &folderSink{ctx: ctx, root: root}
+			x := &exporter{store: st, out: out}
+			if err := x.oci(recs); err != nil {
+				return errors.Join(err, out.end())
+			}
+			return atomicfile.SyncFS(dir)
+		})
+	})
+}
+
+// protected keeps the images in the store while they are read, each once.
+func protected(ctx context.Context, st *store.Store, recs []image.Record, read func([]image.Record) error) (err error) {
+	var held []image.Record
+	for _, rec := range recs {
+		if slices.ContainsFunc(held, func(r image.Record) bool { return r.ID == rec.ID }) {
+			continue
+		}
+		entry, now, err := st.Protect(ctx, rec.ID)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = entry.Close() }() // what is left of it is unlocked, and gc takes it
+		held = append(held, now)
 	}
-	return nil
+	return read(held)
 }
 
 // contextWriter ends a long copy when the context does.
@@ -110,10 +156,10 @@ func (c contextWriter) Write(p []byte) (int, error) {
 	return c.w.Write(p)
 }
 
-// File writes the image to a file: to a temporary name, which is renamed when
+// File writes the images to a file: to a temporary name, which is renamed when
 // all is written and synced. A file that is there is replaced only if overwrite
 // is set.
-func File(ctx context.Context, st *store.Store, rec image.Record, f Format, path string, overwrite bool) (err error) {
+func File(ctx context.Context, st *store.Store, recs []image.Record, f Format, path string, overwrite bool) (err error) {
 	if info, err := os.Lstat(path); err == nil && (info.IsDir() || !overwrite) {
 		if info.IsDir() {
 			return errs.Newf(errs.Usage, "output file %s: is a folder", path)
@@ -126,7 +172,7 @@ func File(ctx context.Context, st *store.Store, rec image.Record, f Format, path
 			return fmt.Errorf("output file %w", err)
 		}
 		if direct {
-			return throughTo(ctx, st, rec, f, path)
+			return throughTo(ctx, st, recs, f, path)
 		}
 		if err == nil {
 			path = place
@@ -149,7 +195,7 @@ func File(ctx context.Context, st *store.Store, rec image.Record, f Format, path
 			_ = os.Remove(tmp.Name())
 		}
 	}()
-	if err := Write(ctx, st, rec, f, tmp); err != nil {
+	if err := Write(ctx, st, recs, f, tmp); err != nil {
 		return err
 	}
 	if err := tmp.Sync(); err != nil {
@@ -174,124 +220,8 @@ func File(ctx context.Context, st *store.Store, rec image.Record, f Format, path
 	return err
 }
 
-type exporter struct {
-	ctx   context.Context
-	store *store.Store
-	rec   image.Record
-	w     io.Writer
-	tar   *tar.Writer
-	done  map[string]bool // files that the archive has
-}
-
-func (x *exporter) aci() error {
-	if len(x.rec.Own) != 1 {
-		return errs.Newf(errs.Corrupt, "record: %d layers of its own", len(x.rec.Own))
-	}
-	meta, err := x.store.LayerMeta(x.rec.Own[0])
-	if err != nil {
-		return err
-	}
-	return tree.WriteTar(x.store.LayerDir(meta.Key), meta, x.w)
-}
-
-// begin starts an archive of files without any property of their own, so that
-// the same image is always the same archive.
-func (x *exporter) begin() { x.tar, x.done = tar.NewWriter(x.w), map[string]bool{} }
-
-func (x *exporter) header(name string, size int64) error {
-	x.done[name] = true
-	return x.tar.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: size, ModTime: time.Unix(0, 0)})
-}
-
-func (x *exporter) file(name string, data []byte) error {
-	if x.done[name] {
-		return nil
-	}
-	if err := x.header(name, int64(len(data))); err != nil {
-		return err
-	}
-	_, err := x.tar.Write(data)
-	return err
-}
-
-// stored adds a blob of the store to the layout.
-func (x *exporter) stored(blob string) (oci.Descriptor, error) {
-	d, err := digest.Parse(blob)
-	if err != nil {
-		return oci.Descriptor{}, errs.WithClass(errs.Corrupt, err)
-	}
-	r, size, err := x.store.OpenBlob(blob)
-	if err != nil {
-		return oci.Descriptor{}, err
-	}
-	defer r.Close()
-	desc := oci.Descriptor{Digest: d.OCI(), Size: size}
-	if x.done[oci.BlobName(d)] {
-		return desc, nil
-	}
-	if err := x.header(oci.BlobName(d), size); err != nil {
-		return desc, err
-	}
-	_, err = io.Copy(x.tar, r)
-	return desc, err
-}
-
-// layer adds the tar of a layer under a name.
-func (x *exporter) layer(key, name string) (size int64, err error) {
-	meta, err := x.store.LayerMeta(key)
-	if err != nil || x.done[name] {
-		return meta.TarSize, err
-	}
-	if err := x.header(name, meta.TarSize); err != nil {
-		return 0, err
-	}
-	return meta.TarSize, tree.WriteTar(x.store.LayerDir(key), meta, x.tar)
-}
-
-func (x *exporter) docker() error {
-	x.begin()
-	config, err := x.store.Blob(x.rec.Config)
-	if err != nil {
-		return err
-	}
-	saved := oci.Saved{Config: digest.Of(digest.SHA256, config).Hex + ".json", RepoTags: tags(x.rec), Layers: []string{}}
-	if err := x.file(saved.Config, config); err != nil {
-		return err
-	}
-	for _, key := range x.rec.Own {
-		_, d, err := layer.ParseKey(key)
-		if err != nil {
-			return err
-		}
-		name := d.Hex + "/layer.tar"
-		if _, err := x.layer(key, name); err != nil {
-			return err
-		}
-		saved.Layers = append(saved.Layers, name)
-	}
-	if err := x.json(oci.DockerFile, []oci.Saved{saved}); err != nil {
-		return err
-	}
-	return x.tar.Close()
-}
-
-func (x *exporter) json(name string, v any) error {
-	data, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	return x.file(name, data)
-}
-
-// tags are those of the image's names that Docker would take.
-func tags(rec image.Record) []string {
-	return slices.DeleteFunc(slices.Clone(rec.Names), func(ref string) bool {
-		return strings.LastIndexByte(ref, ':') <= strings.LastIndexByte(ref, '/')
-	})
-}
-
 // throughTo writes to a device or a pipe, which stays what it is.
-func throughTo(ctx context.Context, st *store.Store, rec image.Record, f Format, path string) error {
+func throughTo(ctx context.Context, st *store.Store, recs []image.Record, f Format, path string) error {
 	if err := fault.Step("export.open"); err != nil {
 		return err
 	}
@@ -299,5 +229,5 @@ func throughTo(ctx context.Context, st *store.Store, rec image.Record, f Format,
 	if err != nil {
 		return err
 	}
-	return errors.Join(Write(ctx, st, rec, f, out), out.Close())
+	return errors.Join(Write(ctx, st, recs, f, out), out.Close())
 }

@@ -75,7 +75,7 @@ func writeFile(t *testing.T, data []byte) string {
 func exported(t *testing.T, st *store.Store, rec image.Record, f Format) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if err := Write(t.Context(), st, rec, f, &b); err != nil {
+	if err := Write(t.Context(), st, []image.Record{rec}, f, &b); err != nil {
 		t.Fatal(err)
 	}
 	if entries := must(os.ReadDir(filepath.Join(st.Data(), "store/tmp"))); len(entries) > 0 {
@@ -148,7 +148,7 @@ func TestOtherFormats(t *testing.T) {
 		t.Errorf("got %+v", again)
 	}
 	for _, f := range []Format{ACI, "zip"} {
-		if err := Write(t.Context(), st, rec, f, &bytes.Buffer{}); err == nil {
+		if err := Write(t.Context(), st, []image.Record{rec}, f, &bytes.Buffer{}); err == nil {
 			t.Errorf("%s: no error", f)
 		}
 	}
@@ -281,19 +281,19 @@ func TestFile(t *testing.T) {
 	rec := importBytes(t, st, must(must(images.OCI(layered(images.Gzip))).Tar()), false)
 	dir := t.TempDir()
 	path := filepath.Join(dir, "out.tar")
-	if err := File(t.Context(), st, rec, "", path, false); err != nil {
+	if err := File(t.Context(), st, []image.Record{rec}, "", path, false); err != nil {
 		t.Fatal(err)
 	}
-	if err := File(t.Context(), st, rec, "", path, false); !errs.Is(err, errs.Usage) || !strings.Contains(err.Error(), "exists") {
+	if err := File(t.Context(), st, []image.Record{rec}, "", path, false); !errs.Is(err, errs.Usage) || !strings.Contains(err.Error(), "exists") {
 		t.Errorf("error %v", err)
 	}
-	if err := File(t.Context(), st, rec, "", path, true); err != nil {
+	if err := File(t.Context(), st, []image.Record{rec}, "", path, true); err != nil {
 		t.Error(err)
 	}
-	if err := File(t.Context(), st, rec, "", dir, true); !errs.Is(err, errs.Usage) {
+	if err := File(t.Context(), st, []image.Record{rec}, "", dir, true); !errs.Is(err, errs.Usage) {
 		t.Errorf("error %v", err)
 	}
-	if err := File(t.Context(), st, rec, "", filepath.Join(dir, "no/where"), true); !errs.Is(err, errs.NotFound) {
+	if err := File(t.Context(), st, []image.Record{rec}, "", filepath.Join(dir, "no/where"), true); !errs.Is(err, errs.NotFound) {
 		t.Errorf("error %v", err)
 	}
 	want := must(os.ReadFile(path))
@@ -301,7 +301,7 @@ func TestFile(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(st.LayerFS(rec.Own[0]), "root/a"), []byte("b"), 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := File(t.Context(), st, rec, "", path, true); !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), `"root/a"`) {
+	if err := File(t.Context(), st, []image.Record{rec}, "", path, true); !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), `"root/a"`) {
 		t.Errorf("error %v", err)
 	}
 	if entries := must(os.ReadDir(dir)); len(entries) != 1 || !bytes.Equal(must(os.ReadFile(path)), want) {

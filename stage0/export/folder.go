@@ -29,19 +29,27 @@ type FolderOptions struct {
 
 // Folder writes the image to a folder: the manifest and rootfs, or the root file
 // system alone. It is made under a temporary name and renamed when it is whole.
-func Folder(ctx context.Context, st *store.Store, rec image.Record, path string, opt FolderOptions) (err error) {
-	target, exists, err := checkTarget(path, opt.Overwrite)
+func Folder(ctx context.Context, st *store.Store, rec image.Record, path string, opt FolderOptions) error {
+	return protected(ctx, st, []image.Record{rec}, func(recs []image.Record) error {
+		return newFolder(st, path, opt.Overwrite, func(dir string) error {
+			if err := fill(ctx, st, recs[0], dir, opt); err != nil {
+				return fmt.Errorf("image %s: %w", digest.ShortID(rec.ID, 12), err)
+			}
+			return nil
+		})
+	})
+}
+
+// newFolder makes a folder of what fill puts into one that is not at its place
+// yet.
+func newFolder(st *store.Store, path string, overwrite bool, fill func(dir string) error) (err error) {
+	target, exists, err := checkTarget(path, overwrite)
 	if err != nil {
 		return err
 	}
 	if exists && (within(st.Data(), target) || within(target, st.Data())) {
 		return errs.Newf(errs.Denied, "output folder %s: this would delete the data folder %s. Refusing.", path, st.Data())
 	}
-	entry, rec, err := st.Protect(ctx, rec.ID)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, entry.Close()) }()
 	if err := fault.Step("export.folder"); err != nil {
 		return err
 	}
@@ -53,8 +61,8 @@ func Folder(ctx context.Context, st *store.Store, rec image.Record, path string,
 		// After the exchange this is the old folder, before it a part of the new.
 		err = errors.Join(err, ignoreMissing(os.RemoveAll(tmp)))
 	}()
-	if err := fill(ctx, st, rec, tmp, opt); err != nil {
-		return fmt.Errorf("image %s: %w", digest.ShortID(rec.ID, 12), err)
+	if err := fill(tmp); err != nil {
+		return err
 	}
 	if err := fault.Step("export.folder.rename"); err != nil {
 		return err

@@ -1,75 +1,117 @@
 package export
 
 import (
-	"bytes"
+	"cmp"
 	"encoding/json"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/rkt-pods/rkt/pkg/digest"
 	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/image"
 	"github.com/rkt-pods/rkt/pkg/layer"
 	"github.com/rkt-pods/rkt/stage0/oci"
 )
 
-// oci writes an OCI image layout. Where the layers' blobs were kept it is the one
-// that was imported. Else the layers are uncompressed under a new manifest, and
-// the original one, of which the image's id is the digest, comes along as a
-// referrer.
-func (x *exporter) oci() error {
-	x.begin()
+// oci writes an OCI image layout. Where the layers' blobs of an image were kept
+// it is as it was imported. Else its layers are uncompressed under a new
+// manifest, and the original one, of which the image's id is the digest, comes
+// along as a referrer.
+func (x *exporter) oci(recs []image.Record) error {
+	// The layout of one image that was kept is the same file by file.
+	var k image.Kept
+	if len(recs) == 1 && recs[0].Kept != nil {
+		k = *recs[0].Kept
+	}
+	if err := x.given(oci.LayoutFile, k.Layout, oci.Layout{Version: "1.0.0"}); err != nil {
+		return err
+	}
+	index := oci.Index{SchemaVersion: 2, MediaType: oci.MediaIndex}
+	for _, rec := range recs {
+		one := &ociExport{exporter: x, rec: rec}
+		entries, err := one.entries(len(recs) == 1)
+		if err != nil {
+			return failed(rec, err)
+		}
+		index.Manifests = append(index.Manifests, entries...)
+	}
+	// An index that was kept lists the image alone, without what came beside it.
+	if len(index.Manifests) > 1 {
+		k.Index = ""
+	}
+	if err := x.given(oci.IndexFile, k.Index, index); err != nil {
+		return err
+	}
+	return x.out.end()
+}
+
+// given adds a file that was kept as it came, or else one that says what v is.
+func (x *exporter) given(name, blob string, v any) error {
+	if blob == "" {
+		return x.json(name, v)
+	}
+	data, err := x.store.Blob(blob)
+	if err != nil {
+		return err
+	}
+	return x.file(name, data)
+}
+
+func failed(rec image.Record, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("export image %s: %w", digest.ShortID(rec.ID, 12), err)
+}
+
+// ociExport is one image of a layout.
+type ociExport struct {
+	*exporter
+	rec image.Record
+}
+
+// entries adds the image's blobs and returns what the index has of it: one entry
+// for each name, and the artifacts that come along.
+func (x *ociExport) entries(alone bool) ([]oci.Descriptor, error) {
+	add := x.unpacked
 	if x.rec.Kept != nil {
-		return x.kept()
+		add = x.kept
 	}
-	if err := x.json(oci.LayoutFile, oci.Layout{Version: "1.0.0"}); err != nil {
-		return err
-	}
-	m, err := x.manifest()
+	desc, same, err := add()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	desc, same, err := x.addManifest(m)
-	if err != nil {
-		return err
-	}
-	index := oci.Index{SchemaVersion: 2, MediaType: oci.MediaIndex, Manifests: []oci.Descriptor{desc}}
-	index.Manifests[0].Annotations = x.names()
-	desc.Annotations = nil
+	list := x.named(desc, alone)
 	if x.rec.Manifest != "" && !same {
 		ref, err := x.artifact(oci.ArtifactOriginal, desc, oci.MediaOriginal, x.rec.Manifest)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		index.Manifests = append(index.Manifests, ref)
+		list = append(list, ref)
 	}
-	if err := x.signatures(&index, desc); err != nil {
-		return err
-	}
-	if err := x.json(oci.IndexFile, index); err != nil {
-		return err
-	}
-	return x.tar.Close()
-}
-
-// signatures adds those that the image has, under a referrer to it.
-func (x *exporter) signatures(index *oci.Index, desc oci.Descriptor) error {
 	if len(x.rec.Signatures) == 0 {
-		return nil
+		return list, nil
 	}
 	blobs := x.rec.Signatures
 	if x.rec.Index != "" {
 		blobs = append(slices.Clone(blobs), x.rec.Index) // they may be of it
 	}
 	ref, err := x.artifact(oci.ArtifactSignatures, desc, oci.MediaSignature, blobs...)
+	return append(list, ref), err
+}
+
+func (x *ociExport) unpacked() (desc oci.Descriptor, same bool, err error) {
+	m, err := x.manifest()
 	if err != nil {
-		return err
+		return desc, false, err
 	}
-	index.Manifests = append(index.Manifests, ref)
-	return nil
+	return x.addManifest(m)
 }
 
 // manifest adds config and layers and describes them.
-func (x *exporter) manifest() (oci.Manifest, error) {
+func (x *ociExport) manifest() (oci.Manifest, error) {
 	m := oci.Manifest{SchemaVersion: 2, MediaType: oci.MediaManifest, Layers: []oci.Descriptor{}}
 	var err error
 	if m.Config, err = x.stored(x.rec.Config); err != nil {
@@ -101,7 +143,7 @@ func (x *exporter) manifest() (oci.Manifest, error) {
 
 // addManifest adds the manifest. same says that it is the original one: its
 // layers were not compressed, and then not a byte of it has to change.
-func (x *exporter) addManifest(m oci.Manifest) (desc oci.Descriptor, same bool, err error) {
+func (x *ociExport) addManifest(m oci.Manifest) (desc oci.Descriptor, same bool, err error) {
 	raw, err := json.Marshal(m)
 	if err != nil {
 		return desc, false, err
@@ -123,8 +165,17 @@ func (x *exporter) addManifest(m oci.Manifest) (desc oci.Descriptor, same bool, 
 				return desc, false, err
 			}
 			raw, alg = original, d.Alg
-			if o.MediaType != "" {
-				desc.MediaType = o.MediaType
+			desc.MediaType = cmp.Or(o.MediaType, desc.MediaType)
+		} else {
+			m.Annotations = maps.Clone(m.Annotations)
+			if m.Annotations == nil {
+				m.Annotations = map[string]string{}
+			}
+			// Of one image that was published twice, packed in two ways, both
+			// may be in the layout.
+			m.Annotations[oci.AnnOriginal] = x.rec.Manifest
+			if raw, err = json.Marshal(m); err != nil {
+				return desc, false, err
 			}
 		}
 	}
@@ -145,7 +196,7 @@ func sameBlobs(a, b oci.Manifest) bool {
 }
 
 // artifact adds blobs of the store under a manifest that refers to the image.
-func (x *exporter) artifact(kind string, subject oci.Descriptor, media string, blobs ...string) (oci.Descriptor, error) {
+func (x *ociExport) artifact(kind string, subject oci.Descriptor, media string, blobs ...string) (oci.Descriptor, error) {
 	empty := []byte("{}")
 	m := oci.Manifest{
 		SchemaVersion: 2, MediaType: oci.MediaManifest, ArtifactType: kind, Subject: &subject,
@@ -172,72 +223,52 @@ func (x *exporter) artifact(kind string, subject oci.Descriptor, media string, b
 	return oci.Descriptor{MediaType: oci.MediaManifest, ArtifactType: kind, Digest: d.OCI(), Size: int64(len(raw))}, x.file(oci.BlobName(d), raw)
 }
 
-// names are the annotations that an import takes the image's name from.
-func (x *exporter) names() map[string]string {
-	list := tags(x.rec)
-	if len(list) == 0 {
-		return nil
+// named are the index's entries for the image. An image alone has one, with the
+// tag where most tools look for it. Among others it is only told apart by its
+// whole name, and has one entry for each that it has.
+func (x *ociExport) named(desc oci.Descriptor, alone bool) []oci.Descriptor {
+	names := slices.DeleteFunc(slices.Clone(x.rec.Names), func(ref string) bool { return strings.Contains(ref, "@") })
+	if alone {
+		if names = tags(x.rec); len(names) > 1 {
+			names = names[:1]
+		}
+	} else if len(names) == 0 {
+		names = []string{x.rec.Name}
 	}
-	return map[string]string{oci.AnnFullName: list[0], oci.AnnRefName: list[0][strings.LastIndexByte(list[0], ':')+1:]}
+	if len(names) == 0 {
+		return []oci.Descriptor{desc}
+	}
+	var list []oci.Descriptor
+	for _, full := range names {
+		short := full
+		if alone {
+			short = full[strings.LastIndexByte(full, ':')+1:]
+		}
+		desc.Annotations = map[string]string{oci.AnnFullName: full, oci.AnnRefName: short}
+		list = append(list, desc)
+	}
+	return list
 }
 
-// kept writes the layout as it came.
-func (x *exporter) kept() error {
-	k := x.rec.Kept
-	if err := x.raw(oci.LayoutFile, k.Layout); err != nil {
-		return err
-	}
-	desc, err := x.stored(x.rec.Manifest)
-	if err != nil {
-		return err
-	}
-	if _, err := x.stored(x.rec.Config); err != nil {
-		return err
-	}
-	for _, blob := range k.Blobs {
-		if _, err := x.stored(blob); err != nil {
-			return err
+// kept adds the blobs as they came.
+func (x *ociExport) kept() (desc oci.Descriptor, same bool, err error) {
+	for _, blob := range slices.Concat([]string{x.rec.Manifest, x.rec.Config}, x.rec.Kept.Blobs) {
+		d, err := x.stored(blob)
+		if err != nil {
+			return desc, false, err
+		}
+		if blob == x.rec.Manifest {
+			desc = d
 		}
 	}
-	// An index that was kept lists the image alone.
-	if k.Index != "" && len(x.rec.Signatures) == 0 {
-		err = x.raw(oci.IndexFile, k.Index)
-	} else {
-		err = x.newIndex(desc)
-	}
-	if err != nil {
-		return err
-	}
-	return x.tar.Close()
-}
-
-// newIndex lists one image of a layout that had several, or signatures beside it.
-func (x *exporter) newIndex(desc oci.Descriptor) error {
 	raw, err := x.store.Blob(x.rec.Manifest)
 	if err != nil {
-		return err
+		return desc, false, err
 	}
 	var m oci.Manifest
-	if err := json.NewDecoder(bytes.NewReader(raw)).Decode(&m); err != nil {
-		return errs.Newf(errs.Corrupt, "original manifest: not valid JSON: %w", err)
+	if err := json.Unmarshal(raw, &m); err != nil {
+		return desc, false, errs.Newf(errs.Corrupt, "original manifest: not valid JSON: %w", err)
 	}
-	desc.MediaType = oci.MediaManifest
-	if m.MediaType != "" {
-		desc.MediaType = m.MediaType
-	}
-	index := oci.Index{SchemaVersion: 2, MediaType: oci.MediaIndex, Manifests: []oci.Descriptor{desc}}
-	index.Manifests[0].Annotations = x.names()
-	if err := x.signatures(&index, desc); err != nil {
-		return err
-	}
-	return x.json(oci.IndexFile, index)
-}
-
-// raw adds a blob of the store under a name of its own.
-func (x *exporter) raw(name, blob string) error {
-	data, err := x.store.Blob(blob)
-	if err != nil {
-		return err
-	}
-	return x.file(name, data)
+	desc.MediaType = cmp.Or(m.MediaType, oci.MediaManifest)
+	return desc, true, nil
 }

@@ -29,6 +29,9 @@ func (im *importer) docker(f files) (rec image.Record, ok bool, err error) {
 	if err := json.Unmarshal(raw, &list); err != nil {
 		return rec, true, errs.Newf(errs.Corrupt, "%s: not valid JSON: %w", oci.DockerFile, err)
 	}
+	if im.all && im.ref == "" && len(list) > 1 {
+		return rec, true, im.everySaved(f, list)
+	}
 	s, err := im.chooseSaved(list)
 	if err != nil {
 		return rec, true, err
@@ -75,7 +78,7 @@ func (im *importer) savedImage(f files, s oci.Saved) (rec image.Record, err erro
 		return rec, errs.Newf(errs.Corrupt, "%s: %d layers, but the config has %d diff ids", oci.DockerFile, len(s.Layers), len(config.RootFS.DiffIDs))
 	}
 	rec = image.Record{ID: digest.ImageID(digest.Of(digest.SHA512, raw)), Labels: config.Labels()}
-	im.name(&rec, s.RepoTags)
+	im.name(&rec, s.RepoTags, false)
 	im.admit = func([]byte) (image.Trust, error) {
 		return im.opt.Policy.OCI(im.ctx, trust.OCI{Name: ref.FullName(rec.Name), Looked: im.path})
 	}
@@ -86,7 +89,7 @@ func (im *importer) savedImage(f files, s oci.Saved) (rec image.Record, err erro
 		return rec, err
 	}
 	list, err := inputs(config.RootFS.DiffIDs, func(i int, want digest.Digest) input {
-		return input{want: want, object: want.OCI(), open: func(ctx context.Context, told func(int64)) (io.ReadCloser, error) {
+		return input{want: want, object: want.OCI(), from: s.Layers[i], open: func(ctx context.Context, told func(int64)) (io.ReadCloser, error) {
 			r, _, err := f.open(path.Clean(s.Layers[i]))
 			if err != nil {
 				return nil, errs.WithClass(errs.Corrupt, err)

@@ -74,11 +74,16 @@ func use(ctx context.Context, st *store.Store, rec image.Record, out string) err
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
 	}
-	if err := export.File(ctx, st, rec, "", filepath.Join(out, "file"), true); err != nil {
+	if err := export.File(ctx, st, []image.Record{rec}, "", filepath.Join(out, "file"), true); err != nil {
 		return err
 	}
 	if err := export.Folder(ctx, st, rec, filepath.Join(out, "folder"), export.FolderOptions{Overwrite: true}); err != nil {
 		return err
+	}
+	if rec.Kind == image.OCI {
+		if err := export.Layout(ctx, st, []image.Record{rec}, filepath.Join(out, "layout"), true); err != nil {
+			return err
+		}
 	}
 	return st.UnpinImage(rec.ID)
 }

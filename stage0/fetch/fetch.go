@@ -78,17 +78,35 @@ type Options struct {
 // says which one, where a layout or an archive has several. The image is in the
 // store when there is no error, and nothing of it otherwise.
 func Import(ctx context.Context, st *store.Store, path string, opt Options) (image.Record, error) {
+	list, err := importFrom(ctx, st, path, false, opt)
+	if err != nil {
+		return image.Record{}, err
+	}
+	return list[0], nil
+}
+
+// ImportAll imports all images that the file or folder at path holds, or with
+// PATH:REFERENCE the one. Each gets in or not by itself: it returns those that
+// did, and an error that names the others.
+func ImportAll(ctx context.Context, st *store.Store, path string, opt Options) ([]image.Record, error) {
+	return importFrom(ctx, st, path, true, opt)
+}
+
+func importFrom(ctx context.Context, st *store.Store, path string, all bool, opt Options) ([]image.Record, error) {
 	if opt.Decompressor == nil {
 		opt.Decompressor = remote.NewDecompressor("", fetchwire.Limits{})
 		defer func() { _ = opt.Decompressor.Close() }() // nothing depends on how it ends
 	}
 	im := newImporter(ctx, st, opt)
-	im.path, im.readAll = path, true
+	im.path, im.readAll, im.all = path, true, all
 	rec, err := im.run()
-	if err != nil {
-		return image.Record{}, fmt.Errorf("image %s: %w", path, noSpace(unnamed(err, im.path)))
+	if err == nil && len(im.several) == 0 {
+		im.several = []image.Record{rec}
 	}
-	return rec, nil
+	if err != nil {
+		err = fmt.Errorf("image %s: %w", path, noSpace(unnamed(err, im.path)))
+	}
+	return im.several, err
 }
 
 // unnamed takes the path out of an error that says it once more.
@@ -105,9 +123,12 @@ type importer struct {
 	ctx      context.Context
 	store    *store.Store
 	opt      Options
-	path     string // of a file
-	ref      string // of several images in one file, the one that is meant
-	readAll  bool   // also what the store has already
+	path     string         // of a file
+	ref      string         // of several images in one file, the one that is meant
+	readAll  bool           // also what the store has already
+	all      bool           // of several images in one file, all are meant
+	several  []image.Record // that were imported of those
+	wasRead  sync.Map       // every readLayer that is done
 	progress func(Event)
 	budget   *tree.Budget
 
@@ -133,6 +154,9 @@ func newImporter(ctx context.Context, st *store.Store, opt Options) *importer {
 // staged runs make with a staging entry. What make leaves in there goes, unless
 // it was interrupted: then the layers that are verified stay for the next try.
 func (im *importer) staged(make func() (image.Record, error)) (rec image.Record, err error) {
+	// Of several images each has its own; that around them has the archive.
+	outer := im.staging
+	defer func() { im.staging = outer }()
 	if im.staging, err = im.store.Stage(im.ctx); err != nil {
 		return rec, err
 	}

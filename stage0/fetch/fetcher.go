@@ -141,6 +141,16 @@ func (f *Fetcher) Resolve(ctx context.Context, r ref.Ref) (image.Record, error) 
 	return rec, nil
 }
 
+// ImportAll imports all images of a file or a folder; see ImportAll.
+func (f *Fetcher) ImportAll(ctx context.Context, path string, form ref.Form) ([]image.Record, error) {
+	if err := f.ready(); err != nil {
+		return nil, err
+	}
+	opt := f.Options
+	opt.Form, opt.dependency = form, f.dependency
+	return ImportAll(ctx, f.Store, path, opt)
+}
+
 // known finds the image of the reference in the store.
 func (f *Fetcher) known(r ref.Ref) (image.Record, error) {
 	if r.Kind == ref.OCI {

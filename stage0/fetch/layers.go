@@ -22,6 +22,7 @@ const DefaultParallel = 4
 type input struct {
 	want   digest.Digest // of the tar
 	object string        // what it is called in messages and events
+	from   string        // the file or blob that it is read from
 	size   int64         // of its packed form; 0: unknown
 	// open opens the tar. Whatever is wrong with the form that it came in is
 	// told by the reader's last error. told gets the bytes that came so far.
@@ -141,9 +142,9 @@ func (w *worker) bring() error {
 }
 
 // present is for a layer that the store has. A file is good or not, whatever was
-// imported before, so that it is read all the same; what is far away is not.
+// imported before, so that it is read all the same, once; what is far away is not.
 func (w *worker) present() error {
-	if w.readAll {
+	if _, was := w.wasRead.Load(w.mark()); w.readAll && !was {
 		if err := w.read(w.check); err != nil {
 			return err
 		}
@@ -173,6 +174,14 @@ func (w *worker) fetch() error {
 	return nil
 }
 
+// readLayer is what was compared with what.
+type readLayer struct {
+	from, key string
+	size      int64
+}
+
+func (w *worker) mark() readLayer { return readLayer{w.input.from, w.input.key(), w.input.size} }
+
 // read opens the layer, and closes it as soon as nobody wants it any more: the
 // reader may wait for a stranger.
 func (w *worker) read(use func(in io.Reader, abort func()) error) error {
@@ -188,6 +197,9 @@ func (w *worker) read(use func(in io.Reader, abort func()) error) error {
 	err = use(r, abort)
 	if w.ctx.Err() != nil {
 		return w.ctx.Err() // and not what became of a closed reader
+	}
+	if err == nil {
+		w.wasRead.Store(w.mark(), true)
 	}
 	return err
 }

@@ -44,7 +44,11 @@ func (im *importer) layout(f files) (rec image.Record, ok bool, err error) {
 	if err := json.Unmarshal(l.rawIndex, &l.index); err != nil {
 		return rec, true, errs.Newf(errs.Corrupt, "%s: not valid JSON: %w", oci.IndexFile, err)
 	}
-	desc, err := l.choose()
+	images := l.images()
+	if l.all && l.ref == "" && len(images) > 1 && !nameless(images) {
+		return rec, true, l.every(images)
+	}
+	desc, err := l.choose(images)
 	if err != nil {
 		return rec, true, err
 	}
@@ -114,15 +118,20 @@ type readCloser struct {
 	io.Closer
 }
 
-// choose finds the one image that is meant: by the reference if one was given,
-// else the only one there is.
-func (l *ociImport) choose() (oci.Descriptor, error) {
+// images are those of the layout, of that name if a reference was given.
+func (l *ociImport) images() []oci.Descriptor {
 	var images []oci.Descriptor
 	for _, d := range l.index.Manifests {
 		if isImage(d) && (l.ref == "" || slices.Contains(refNames(d), l.ref)) && !slices.ContainsFunc(images, sameDigest(d)) {
 			images = append(images, d)
 		}
 	}
+	return images
+}
+
+// choose finds the one image that is meant: by the reference if one was given,
+// else the only one there is.
+func (l *ociImport) choose(images []oci.Descriptor) (oci.Descriptor, error) {
 	if l.ref == "" && len(images) > 1 && nameless(images) {
 		// A multi-platform index that was written out as the layout's own.
 		return l.platform(images)
@@ -269,7 +278,7 @@ func (l *ociImport) image(desc oci.Descriptor) (rec image.Record, err error) {
 	if err != nil {
 		return rec, err
 	}
-	l.name(&rec, refNames(desc))
+	l.name(&rec, refNames(desc), desc.Annotations[oci.AnnFullName] != "")
 	carried, err := l.carried(&rec, desc)
 	if err != nil {
 		return rec, err
@@ -326,11 +335,12 @@ func (l *ociImport) manifest(rec image.Record, desc oci.Descriptor, raw []byte) 
 		}
 	}
 	list, err := inputs(config.RootFS.DiffIDs, func(i int, want digest.Digest) input {
-		return input{want: want, object: m.Layers[i].Digest, size: m.Layers[i].Size, open: func(ctx context.Context, told func(int64)) (io.ReadCloser, error) {
+		d := m.Layers[i]
+		return input{want: want, object: d.Digest, from: d.Digest, size: d.Size, open: func(ctx context.Context, told func(int64)) (io.ReadCloser, error) {
 			if rec.Kept != nil {
 				return l.keptLayer(ctx, rec.Kept.Blobs[i], told)
 			}
-			return l.content.layer(ctx, m.Layers[i], told)
+			return l.content.layer(ctx, d, told)
 		}}
 	})
 	if err != nil {
@@ -382,8 +392,9 @@ func (im *importer) begin(rec *image.Record, config *image.Config, own []byte) (
 }
 
 // name sets the record's names. The first reference counts for name and
-// version; without any it is the file's own name.
-func (im *importer) name(rec *image.Record, refs []string) {
+// version; without any it is the file's own name. full says that the first is
+// no tag alone.
+func (im *importer) name(rec *image.Record, refs []string, full bool) {
 	rec.Name = stem(im.path)
 	for i, ref := range refs {
 		ref, _, _ = strings.Cut(ref, "@") // a digest says nothing that the image doesn't
@@ -394,7 +405,7 @@ func (im *importer) name(rec *image.Record, refs []string) {
 			name, version = ref[:colon], ref[colon+1:]
 		case slash < 0 && i > 0:
 			continue // the tag of the full name before
-		case slash < 0:
+		case slash < 0 && !full:
 			name, version = rec.Name, ref // a layout's ref.name is a tag, as a rule
 			ref = name + ":" + version
 		}

@@ -39,6 +39,9 @@ const (
 	AnnFullName = "io.containerd.image.name" // in a layout, where ref.name is the tag only
 )
 
+// AnnOriginal names the original manifest in the one that an export made.
+const AnnOriginal = "vnd.rkt.image.original"
+
 // Layout is the file oci-layout.
 type Layout struct {
 	Version string `json:"imageLayoutVersion"`
