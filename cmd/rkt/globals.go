@@ -101,23 +101,27 @@ func (g *globals) openWith(open func(string) (*store.Store, error)) (host, error
 	if err := g.refused.err(); err != nil {
 		return host{}, err
 	}
-	data, err := g.dataDir()
+	c, err := config.LoadPaths(g.dirs)
 	if err != nil {
 		return host{}, err
+	}
+	data, err := c.DataDir(g.dir)
+	if err != nil {
+		return host{}, err
+	}
+	others := c.Paths.Stores
+	if os.Geteuid() != 0 {
+		others = nil // only root can look at images
+	}
+	if len(others) > 0 {
+		open = store.Open // there are images, even if none was fetched yet
 	}
 	s, err := open(data)
 	if err != nil {
 		return host{}, err
 	}
+	s.Use(others)
 	return host{s, pod.Pods{Data: s.Data(), StoreID: s.ID()}}, nil
-}
-
-func (g *globals) dataDir() (string, error) {
-	c, err := config.LoadPaths(g.dirs)
-	if err != nil {
-		return "", err
-	}
-	return c.DataDir(g.dir)
 }
 
 // refusals collects flags that are known, were given, and can't be honoured.

@@ -73,6 +73,9 @@ var imageFields = []struct {
 	{"unique", "UNIQUE", func(a, b imageView) int { return cmp.Compare(a.Unique, b.Unique) }, func(v imageView, o imageListOptions, _ time.Time) string {
 		return o.bytes(v.Unique)
 	}},
+	{"store", "STORE", func(a, b imageView) int { return cmp.Compare(a.Store, b.Store) }, func(v imageView, _ imageListOptions, _ time.Time) string {
+		return plain(cmp.Or(v.Store, "-"))
+	}},
 	{"trust", "TRUST", func(a, b imageView) int { return cmp.Compare(a.Trust.By, b.Trust.By) }, func(v imageView, o imageListOptions, _ time.Time) string {
 		if o.full || !v.Trust.Verified {
 			return plain(v.Trust.By)
@@ -97,7 +100,8 @@ type imageView struct {
 	Size       int64  `json:"size"`
 	Pinned     bool   `json:"pinned"`
 	store.Usage
-	Trust image.Trust `json:"trust"` // why it was let in
+	Trust image.Trust `json:"trust"`           // why it was let in
+	Store string      `json:"store,omitempty"` // the additional store that has it
 }
 
 func newImageList(g *globals) *cobra.Command {
@@ -109,7 +113,7 @@ func newImageList(g *globals) *cobra.Command {
 		RunE:  func(*cobra.Command, []string) error { return runImageList(g, o) },
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&o.fields, "fields", "id,name,size,importtime,lastused", "columns, separated by commas: these, total (bytes of all layers, each once), unique (of those that no other image has) and trust (who vouches for it)")
+	fs.StringVar(&o.fields, "fields", "id,name,size,importtime,lastused", "columns, separated by commas: these, total (bytes of all layers, each once), unique (of those that no other image has), trust (who vouches for it; in an additional store, to the host that made it) and store (the additional store that has it)")
 	fs.StringVar(&o.sort, "sort", "importtime", "columns to sort by, separated by commas")
 	fs.StringVar(&o.order, "order", "asc", "asc or desc")
 	fs.BoolVar(&o.full, "full", false, "whole IDs, sizes in bytes, whole times")
@@ -178,7 +182,7 @@ func (g *globals) imageViews() ([]imageView, error) {
 		views = append(views, imageView{
 			ID: r.ID, Name: image.Reference(r.Name, r.Labels), Size: r.Size,
 			ImportTime: r.ImportedAt.UnixNano(), LastUsed: h.store.LastUsed(r).UnixNano(),
-			Pinned: pinned, Usage: usage[r.ID], Trust: r.Trust,
+			Pinned: pinned, Usage: usage[r.ID], Trust: r.Trust, Store: r.Store,
 		})
 	}
 	return views, bad

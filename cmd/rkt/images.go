@@ -99,6 +99,8 @@ const holdTries = 20
 // hold finds the images and keeps them in the store: until the lock is held what
 // was found may be removed, and then the search starts over.
 func (g *globals) hold(ctx context.Context, cmd *cobra.Command, h host, o *podFlags, manifest *podspec.Pod, quiet bool) ([]string, *lock.Lock, error) {
+	f := g.finder(cmd, h, o.fetch, g.progress(cmd, quiet))
+	defer f.close()
 	for try := 1; ; try++ {
 		ids, err := g.resolveAll(ctx, cmd, h, o, manifest, quiet)
 		if err != nil {
@@ -109,8 +111,13 @@ func (g *globals) hold(ctx context.Context, cmd *cobra.Command, h host, o *podFl
 			return nil, nil, err
 		}
 		for _, id := range ids {
+			var rec image.Record
 			if err == nil {
-				_, err = h.store.Image(id)
+				rec, err = h.store.Image(id)
+			}
+			if err == nil {
+				// A pod manifest names it by its id, and nobody has asked yet.
+				_, err = f.Judge(ctx, rec)
 			}
 		}
 		if err == nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/rkt-pods/rkt/stage0/handoff"
 	"github.com/rkt-pods/rkt/stage0/pod"
 	"github.com/rkt-pods/rkt/stage0/prepare"
+	"github.com/rkt-pods/rkt/stage0/store"
 )
 
 func newRun(g *globals) *cobra.Command {
@@ -112,6 +113,12 @@ func (g *globals) startPrepared(ctx context.Context, run *runFlags, args []strin
 	f, err := h.pods.Facts(pod.Pod{UUID: found.UUID, Folder: found.Folder, Dir: prepared.Dir(), State: pod.Prepared})
 	if err != nil {
 		return nil, closeWith(prepared, err)
+	}
+	for id, dir := range f.Stores {
+		if err := store.CheckFrozen(dir, id); err != nil {
+			err = fmt.Errorf("pod %s: %w", found.UUID, err)
+			return nil, closeWith(prepared, err)
+		}
 	}
 	run.inherit(f.Options)
 	options, err := run.finish(g, len(f.Apps))

@@ -20,6 +20,7 @@ const (
 // Record is store/images/<id>.json: one verified image of the store.
 type Record struct {
 	Version    int         `json:"version"`
+	Store      string      `json:"-"`  // folder of the frozen store that has it, "" for the host's own
 	ID         string      `json:"id"` // sha512-<128 hex>
 	Kind       Kind        `json:"kind"`
 	Name       string      `json:"name"`

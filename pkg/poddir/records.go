@@ -16,9 +16,12 @@ import (
 type Refs struct {
 	CreatedAt time.Time `json:"createdAt"`
 	Images    []string  `json:"images"`  // image ids
-	Layers    []string  `json:"layers"`  // layer keys, fix-up and derived layers included
+	Layers    []string  `json:"layers"`  // layer keys, fix-up and derived layers included; <store id>/<key> where a frozen store has it
 	Volumes   []string  `json:"volumes"` // named volumes
 	Name      string    `json:"name,omitempty"`
+	// Stores are the frozen stores that the pod's layers are mounted from, by
+	// their ids: their folders.
+	Stores map[string]string `json:"stores,omitempty"`
 }
 
 // RunOptions is run.json: what `run` and `run-prepared` were told beyond the

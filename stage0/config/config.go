@@ -54,6 +54,8 @@ type Basic struct {
 type Paths struct {
 	Data         string `json:"data,omitempty"`
 	Stage1Images string `json:"stage1-images,omitempty"`
+	// Stores are frozen stores, which images are used out of in place.
+	Stores []string `json:"stores,omitempty"`
 }
 
 // Stage1 is the stage1 that is used where none is named.
@@ -122,6 +124,9 @@ func (c *Config) override(by Config) {
 	}
 	set(&c.Paths.Data, by.Paths.Data)
 	set(&c.Paths.Stage1Images, by.Paths.Stage1Images)
+	if by.Paths.Stores != nil {
+		c.Paths.Stores = by.Paths.Stores
+	}
 	if by.Stage1.Name != "" {
 		c.Stage1.Name, c.Stage1.Version = by.Stage1.Name, by.Stage1.Version
 	}
@@ -271,7 +276,16 @@ func (p *place) paths(data []byte) error {
 		}
 		*field.to = field.value
 	}
-	return nil
+	if f.Stores == nil {
+		return nil
+	}
+	for i, dir := range f.Stores {
+		if !filepath.IsAbs(dir) {
+			return errs.Newf(errs.Corrupt, "stores[%d]: %q: not an absolute path", i, dir)
+		}
+	}
+	p.Paths.Stores = f.Stores
+	return p.once("paths", "stores")
 }
 
 func (p *place) stage1(data []byte) error {
@@ -349,8 +363,12 @@ func (c *Config) Entries() []map[string]any {
 	for _, r := range sortedKeys(c.DockerAuth) {
 		add("dockerAuth", map[string]any{"registries": []string{r}, "credentials": c.DockerAuth[r]})
 	}
-	if c.Paths != (Paths{}) {
-		add("paths", map[string]any{"data": c.Paths.Data, "stage1-images": c.Paths.Stage1Images})
+	if p := c.Paths; p.Data != "" || p.Stage1Images != "" || p.Stores != nil {
+		fields := map[string]any{"data": p.Data, "stage1-images": p.Stage1Images}
+		if p.Stores != nil {
+			fields["stores"] = p.Stores
+		}
+		add("paths", fields)
 	}
 	for _, name := range sortedKeys(c.Registries) {
 		r := c.Registries[name]

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -28,7 +30,7 @@ const (
 	basic  = `{"rktKind":"auth","rktVersion":"v1","domains":["a.example","b.example:8443"],"type":"basic","credentials":{"user":"u","password":"p"}}`
 	oauth  = `{"rktKind":"auth","rktVersion":"v1","domains":["b.example:8443"],"type":"oauth","credentials":{"token":"t"}}`
 	docker = `{"rktKind":"dockerAuth","rktVersion":"v1","registries":["quay.io"],"credentials":{"user":"u","password":"p"}}`
-	paths  = `{"rktKind":"paths","rktVersion":"v1","data":"/srv/rkt","stage1-images":"/srv/s1"}`
+	paths  = `{"rktKind":"paths","rktVersion":"v1","data":"/srv/rkt","stage1-images":"/srv/s1","stores":["/srv/images"]}`
 	stage1 = `{"rktKind":"stage1","rktVersion":"v1","name":"example.org/s1","version":"1","location":"/usr/libexec/s1.aci"}`
 )
 
@@ -42,7 +44,7 @@ func TestMerge(t *testing.T) {
 	if c.Auth["a.example"].Type != "basic" || c.Auth["b.example:8443"].Type != "oauth" || c.DockerAuth["quay.io"].User != "u" {
 		t.Errorf("auth %+v", c)
 	}
-	if c.Paths != (Paths{"/other", "/srv/s1"}) || c.Stage1.Name != "example.org/s1" || c.Stage1.Location != "/usr/libexec/s1.aci" {
+	if c.Paths.Data != "/other" || c.Paths.Stage1Images != "/srv/s1" || !slices.Equal(c.Paths.Stores, []string{"/srv/images"}) || c.Stage1.Name != "example.org/s1" || c.Stage1.Location != "/usr/libexec/s1.aci" {
 		t.Errorf("paths %+v, stage1 %+v", c.Paths, c.Stage1)
 	}
 	// What is printed can be read again.
@@ -60,7 +62,7 @@ func TestMerge(t *testing.T) {
 		files[filepath.Join(folder, string(rune('a'+i))+".json")] = string(data)
 	}
 	again, err := Load(Dirs{Local: dir(t, files)}, false)
-	if err != nil || len(again.Entries()) != 5 || again.Paths != c.Paths {
+	if err != nil || len(again.Entries()) != 5 || !reflect.DeepEqual(again.Paths, c.Paths) {
 		t.Errorf("again: %+v, %v", again, err)
 	}
 }

@@ -103,6 +103,30 @@ func (f *Fetcher) ready() (err error) {
 // Resolve returns the image that the reference means, which is in the store
 // then.
 func (f *Fetcher) Resolve(ctx context.Context, r ref.Ref) (image.Record, error) {
+	rec, err := f.find(ctx, r)
+	if err != nil {
+		return rec, err
+	}
+	return f.Judge(ctx, rec)
+}
+
+// Judge asks the host's policy about an image of a frozen store, which another
+// host has let in. One of the store itself was asked about at its import.
+func (f *Fetcher) Judge(ctx context.Context, rec image.Record) (image.Record, error) {
+	if rec.Store == "" || f.Store.IsJudged(rec.ID) {
+		return rec, nil
+	}
+	if err := f.ready(); err != nil {
+		return rec, err
+	}
+	t, err := f.Options.Policy.Again(ctx, rec, f.Store.Blob)
+	if err != nil {
+		return rec, fmt.Errorf("image of the additional store %s: %w", rec.Store, err)
+	}
+	return f.Store.Judged(rec, t), nil
+}
+
+func (f *Fetcher) find(ctx context.Context, r ref.Ref) (image.Record, error) {
 	if f.Options.Signature != "" && (r.Kind == ref.OCI || r.Kind == ref.ID) {
 		return image.Record{}, errs.WithHint(errs.Newf(errs.Usage, "image %s: --signature is for ACIs", r.Text), "signatures of a registry's image are in the registry")
 	}

@@ -29,7 +29,8 @@ type Facts struct {
 	Exit       *poddir.Exit // nil while the pod can still run
 	Manifest   *podspec.Pod // nil if it isn't written yet
 	Options    poddir.RunOptions
-	Addresses  []poddir.Address // while it has any
+	Stores     map[string]string // frozen stores that it needs: id → folder
+	Addresses  []poddir.Address  // while it has any
 	Apps       []AppFacts
 	Live       *poddir.Summary // what the supervisor says of a running pod, nil before its first word
 }
@@ -69,7 +70,7 @@ func facts(pod Pod) (Facts, error) {
 	if err := read(pod.Dir.Refs(), &refs); err != nil {
 		return f, err
 	}
-	f.CreatedAt = refs.CreatedAt
+	f.CreatedAt, f.Stores = refs.CreatedAt, refs.Stores
 	if err := read(pod.Dir.Run(), &f.Options); err != nil {
 		return f, err
 	}

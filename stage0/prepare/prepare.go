@@ -23,7 +23,11 @@ import (
 )
 
 // Layers says where the store has a layer's files.
-type Layers interface{ LayerFS(key string) string }
+type Layers interface {
+	LayerFS(key string) string
+	// LayerStore is the frozen store that has the layer, "" for the host's own.
+	LayerStore(key string) (id, dir string)
+}
 
 // Input is what a pod is made of.
 type Input struct {
@@ -105,7 +109,17 @@ func (in Input) refs(created time.Time, volumes []volume.Spec) poddir.Refs {
 	for _, images := range []map[string]Image{in.Images, in.VolumeImages} {
 		for _, img := range images {
 			refs.Images = append(refs.Images, img.Record.ID)
-			refs.Layers = append(refs.Layers, img.Record.Layers...)
+			for _, key := range img.Record.Layers {
+				id, dir := in.Layers.LayerStore(key)
+				if id == "" {
+					refs.Layers = append(refs.Layers, key)
+					continue
+				}
+				if refs.Stores == nil {
+					refs.Stores = map[string]string{}
+				}
+				refs.Stores[id], refs.Layers = dir, append(refs.Layers, id+"/"+key)
+			}
 		}
 	}
 	refs.Name, _ = in.Manifest.Annotations.Get(podspec.AnnPodName)

@@ -20,6 +20,8 @@ type layers struct{}
 
 func (layers) LayerFS(key string) string { return "/store/" + key + "/fs" }
 
+func (layers) LayerStore(string) (id, dir string) { return "", "" }
+
 func input(t *testing.T) (Input, *lock.Lock, string) {
 	t.Helper()
 	in := Input{

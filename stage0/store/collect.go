@@ -115,7 +115,7 @@ func (s *Store) takeOut(held HeldFunc, grace time.Duration) (stale []*Staging, t
 	}
 	for _, key := range garbage.Layers {
 		size := s.layerSize(key)
-		if err := atomicfile.Rename("store.layer.drop", s.LayerDir(key), filepath.Join(trash.dir, key), atomicfile.Renamed); err != nil {
+		if err := atomicfile.Rename("store.layer.drop", s.ownLayer(key), filepath.Join(trash.dir, key), atomicfile.Renamed); err != nil {
 			return stale, trash, done, fmt.Errorf("collect layer: %w", err)
 		}
 		done.Layers = append(done.Layers, key)
@@ -202,7 +202,7 @@ func (s *Store) resumable(entry string, grace time.Duration) bool {
 // it may name anything.
 func (s *Store) references(grace time.Duration) (layers, blobs map[string]bool, err error) {
 	layers, blobs = map[string]bool{}, map[string]bool{}
-	images, err := s.Images()
+	images, err := s.ownImages()
 	if err != nil {
 		return nil, nil, fmt.Errorf("no layer is collected while a record can't be read: %w", err)
 	}
@@ -299,6 +299,11 @@ func (s *Store) RemoveImage(ctx context.Context, id string, held HeldFunc) error
 func (s *Store) removeImage(ctx context.Context, id string, held HeldFunc, allowed func() error) error {
 	if !digest.IsImageID(id) {
 		return errs.Newf(errs.Usage, "image %q: not a full image ID", id)
+	}
+	if _, err := os.Lstat(s.imagePath(id)); errors.Is(err, fs.ErrNotExist) {
+		if err := s.elsewhere(id, nil); err != nil {
+			return err
+		}
 	}
 	excl, err := s.Exclude(ctx)
 	if err != nil {

@@ -26,9 +26,9 @@ import (
 // recordVersion is the version of image records that this build writes.
 const recordVersion = 1
 
-// Images returns the records of all images, the oldest import first. With an
-// error there are those that could be read.
-func (s *Store) Images() ([]image.Record, error) {
+// ownImages returns the records of all images that this store has itself, the
+// oldest import first. With an error there are those that could be read.
+func (s *Store) ownImages() ([]image.Record, error) {
 	ids, err := s.imageIDs()
 	if err != nil {
 		return nil, err
@@ -36,7 +36,7 @@ func (s *Store) Images() ([]image.Record, error) {
 	var list []image.Record
 	var bad []error
 	for _, id := range ids {
-		rec, err := s.Image(id)
+		rec, err := s.ownImage(id)
 		switch {
 		case errs.Is(err, errs.NotFound): // removed meanwhile
 		case err != nil:
@@ -49,8 +49,9 @@ func (s *Store) Images() ([]image.Record, error) {
 	return list, errors.Join(bad...)
 }
 
-// Image returns the record of the image with that full id.
-func (s *Store) Image(id string) (image.Record, error) {
+// ownImage returns the record of the image with that full id, if this store has
+// it itself.
+func (s *Store) ownImage(id string) (image.Record, error) {
 	var rec image.Record
 	if !digest.IsImageID(id) {
 		return rec, errs.Newf(errs.Usage, "image %q: not a full image ID", id)
@@ -83,8 +84,12 @@ func badRecord(id string, err error) error {
 // Lookup finds the image that an argument names: an id or at least two hex
 // digits of one, an OCI digest, a reference it was imported under, or
 // name[:version][,label=value]…. Of several by one name the newest import
-// counts.
+// counts, and those of the store itself before those of others.
 func (s *Store) Lookup(arg string) (image.Record, error) {
+	return s.among(func(one *Store) (image.Record, error) { return one.lookup(arg) })
+}
+
+func (s *Store) lookup(arg string) (image.Record, error) {
 	if digest.LooksLikeImageID(arg) {
 		return s.byPrefix(arg)
 	}
@@ -92,7 +97,7 @@ func (s *Store) Lookup(arg string) (image.Record, error) {
 		return s.byDigest(arg, d)
 	}
 	if id, err := s.resolve(arg); err == nil {
-		if rec, err := s.Image(id); err == nil {
+		if rec, err := s.ownImage(id); err == nil {
 			return rec, nil
 		}
 	}
@@ -104,13 +109,13 @@ func (s *Store) Lookup(arg string) (image.Record, error) {
 		err := errs.Newf(errs.NotFound, "image %q: not in the store", arg)
 		return image.Record{}, errs.WithHint(err, "it takes an ID or a name, which \"rkt image list\" shows; \"rkt fetch FILE\" imports a file and prints its ID")
 	}
-	rec, err := s.ByName(r.Name, r.Labels)
+	rec, err := s.byName(r.Name, r.Labels)
 	for _, name := range spellings(r.Name) {
 		if errs.Is(err, errs.NotFound) {
-			rec, err = better(rec, err)(s.ByName(name, r.Labels))
+			rec, err = better(rec, err)(s.byName(name, r.Labels))
 		}
 		if errs.Is(err, errs.NotFound) && r.Kind == ref.OCI && r.Tag == ref.DefaultTag {
-			rec, err = better(rec, err)(s.ByName(name, nil))
+			rec, err = better(rec, err)(s.byName(name, nil))
 		}
 	}
 	return rec, err
@@ -142,8 +147,12 @@ func spellings(name string) []string {
 // ByName finds the newest image of that name whose labels have the values
 // asked for.
 func (s *Store) ByName(name string, labels appc.Labels) (image.Record, error) {
+	return s.among(func(one *Store) (image.Record, error) { return one.byName(name, labels) })
+}
+
+func (s *Store) byName(name string, labels appc.Labels) (image.Record, error) {
 	// An unreadable record of another image is no reason not to find this one.
-	list, bad := s.Images()
+	list, bad := s.ownImages()
 	want := image.Dependency{ImageName: name, Labels: labels}
 	for _, rec := range slices.Backward(list) {
 		if name != "" && want.Matches(rec.Name, rec.Labels) {
@@ -162,7 +171,7 @@ func (s *Store) byPrefix(arg string) (image.Record, error) {
 	if err != nil {
 		return image.Record{}, err
 	}
-	return s.Image(id)
+	return s.ownImage(id)
 }
 
 // ExpandID returns the one id of an image that begins with arg. The image's
@@ -192,7 +201,7 @@ func (s *Store) ExpandID(arg string) (string, error) {
 }
 
 func (s *Store) byDigest(arg string, d digest.Digest) (image.Record, error) {
-	list, bad := s.Images()
+	list, bad := s.ownImages()
 	for _, rec := range slices.Backward(list) {
 		index := func(s image.Source) bool { return s.Digest == d.OCI() }
 		if rec.Kind == image.OCI && (rec.Manifest == d.String() || rec.Config == d.String() || slices.ContainsFunc(rec.Sources, index)) {
@@ -263,7 +272,7 @@ func (s *Store) Blob(name string) ([]byte, error) {
 	if err != nil {
 		return nil, errs.WithClass(errs.Corrupt, fmt.Errorf("blob: %w", err))
 	}
-	data, err := os.ReadFile(s.blobPath(d))
+	data, err := os.ReadFile(s.findBlob(d))
 	if err != nil {
 		return nil, errs.Newf(errs.Corrupt, "blob: %w", err)
 	}
@@ -280,7 +289,7 @@ func (s *Store) OpenBlob(name string) (io.ReadCloser, int64, error) {
 	if err != nil {
 		return nil, 0, errs.WithClass(errs.Corrupt, fmt.Errorf("blob: %w", err))
 	}
-	f, err := os.Open(s.blobPath(d))
+	f, err := os.Open(s.findBlob(d))
 	if err != nil {
 		return nil, 0, errs.Newf(errs.Corrupt, "blob: %w", err)
 	}
@@ -296,10 +305,12 @@ func (s *Store) OpenBlob(name string) (io.ReadCloser, int64, error) {
 }
 
 // LayerDir is the absolute path of a layer's folder, whether it is there or not.
-func (s *Store) LayerDir(key string) string { return s.path("layers", key) }
+func (s *Store) LayerDir(key string) string { return s.withLayer(key).ownLayer(key) }
+
+func (s *Store) ownLayer(key string) string { return s.path("layers", key) }
 
 // LayerFS is the absolute path of a layer's tree, which overlayfs mounts.
-func (s *Store) LayerFS(key string) string { return s.path("layers", key, "fs") }
+func (s *Store) LayerFS(key string) string { return filepath.Join(s.LayerDir(key), "fs") }
 
 // LayerMeta returns the record of a layer. The error is of class NotFound if
 // there is no such layer.
@@ -311,7 +322,7 @@ func (s *Store) LayerMeta(key string) (layer.Meta, error) {
 	err := atomicfile.ReadJSON(filepath.Join(s.LayerDir(key), "meta.json"), &m)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return m, errs.Newf(errs.NotFound, "layer %s: not in the store", key)
+		return m, s.orBroken(errs.Newf(errs.NotFound, "layer %s: not in the store", key))
 	case err != nil:
 		return m, errs.Newf(errs.Corrupt, "layer record: %w", err)
 	case m.Version > layer.MetaVersion:
@@ -325,6 +336,9 @@ func (s *Store) LayerMeta(key string) (layer.Meta, error) {
 func (s *Store) Touch(id string) error {
 	if !digest.IsImageID(id) {
 		return errs.Newf(errs.Usage, "image %q: not a full image ID", id)
+	}
+	if _, err := os.Lstat(s.imagePath(id)); errors.Is(err, fs.ErrNotExist) && len(s.frozen) > 0 {
+		return nil // another store's, where nothing is noted
 	}
 	if err := fault.Step("store.touch"); err != nil {
 		return err

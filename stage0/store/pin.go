@@ -28,8 +28,8 @@ func (s *Store) PinImage(ctx context.Context, id string) error {
 		return err
 	}
 	defer hold.Close()
-	if _, err := s.Image(id); err != nil {
-		return err
+	if _, err := s.ownImage(id); err != nil {
+		return s.elsewhere(id, err)
 	}
 	if _, pinned := s.Pinned(id); pinned {
 		return nil

@@ -108,7 +108,7 @@ func (s *Store) PlanImages(now time.Time, r Retention, held HeldFunc) ([]Decisio
 	if len(pods.Unknown) > 0 {
 		return nil, errs.Newf(errs.Busy, "pod %s: its references can't be read, so that it may hold any image", strings.Join(pods.Unknown, ", "))
 	}
-	records, err := s.Images()
+	records, err := s.ownImages()
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +163,7 @@ func (s *Store) Retain(ctx context.Context, list []Decision, held HeldFunc, grac
 
 func (s *Store) removeUnused(ctx context.Context, d *Decision, held HeldFunc) error {
 	return s.removeImage(ctx, d.ID, held, func() error {
-		rec, err := s.Image(d.ID)
+		rec, err := s.ownImage(d.ID)
 		if err == nil && s.LastUsed(rec).After(d.LastUsed) {
 			err = errs.Newf(errs.Busy, "used right now")
 		}

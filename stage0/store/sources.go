@@ -19,7 +19,7 @@ const maxSources = 16
 // inherit takes over what an earlier import of the same image has said: names,
 // sources, and that it was verified, if this one was not asked to.
 func (s *Store) inherit(rec image.Record) image.Record {
-	old, err := s.Image(rec.ID)
+	old, err := s.ownImage(rec.ID)
 	if err != nil {
 		return rec // none, or one that this one repairs
 	}
@@ -52,10 +52,14 @@ func (s *Store) claimRecord(ctx context.Context, id string) (*Claim, error) {
 // Named returns the image that has the reference as a name, as it was imported
 // last. The error is of class NotFound if there is none.
 func (s *Store) Named(ref string) (image.Record, error) {
+	return s.among(func(one *Store) (image.Record, error) { return one.named(ref) })
+}
+
+func (s *Store) named(ref string) (image.Record, error) {
 	id, err := s.resolve(ref)
 	if err == nil {
 		var rec image.Record
-		if rec, err = s.Image(id); err == nil {
+		if rec, err = s.ownImage(id); err == nil {
 			return rec, nil
 		}
 	}
@@ -79,7 +83,7 @@ func (s *Store) Confirm(ctx context.Context, id string, src image.Source, named 
 		return rec, err
 	}
 	defer hold.Close()
-	if rec, err = s.Image(id); err != nil {
+	if rec, err = s.ownImage(id); err != nil {
 		return rec, err
 	}
 	if s.confirmed(rec, src, named) {

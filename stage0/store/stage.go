@@ -42,6 +42,10 @@ func (s *Store) Exclude(ctx context.Context) (*lock.Lock, error) {
 // acquire passes the gate, where who wants the lock exclusively stands while it
 // waits: else holders that overlap could keep it waiting for ever.
 func (s *Store) acquire(ctx context.Context, take func(context.Context, string) (*lock.Lock, error)) (*lock.Lock, error) {
+	if _, err := os.Lstat(s.path(frozenFile)); err == nil {
+		err := errs.Newf(errs.Denied, "store %s: is frozen", s.path())
+		return nil, errs.WithHint(err, "other hosts and stores count on it as it is; it is written again without %s", s.path(frozenFile))
+	}
 	ctx, cancel := context.WithTimeout(ctx, holdDeadline)
 	defer cancel()
 	gate, err := take(ctx, s.path("gate"))
@@ -366,7 +370,7 @@ func (g *Staging) placeLayer(key, dir string) error {
 	if err := fault.Step("store.layer.rename"); err != nil {
 		return err
 	}
-	err := unix.Renameat2(unix.AT_FDCWD, dir, unix.AT_FDCWD, g.store.LayerDir(key), unix.RENAME_NOREPLACE)
+	err := unix.Renameat2(unix.AT_FDCWD, dir, unix.AT_FDCWD, g.store.ownLayer(key), unix.RENAME_NOREPLACE)
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("layer %s: %w", key, err)
 	}

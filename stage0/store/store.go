@@ -2,6 +2,7 @@
 //
 //	store/id                random, made once; every host-wide name carries it
 //	store/version           of this layout
+//	store/frozen            nothing is written here any more: see Use
 //	store/gate, store/lock  see Hold
 //	store/blobs/<alg>/<hex> manifests, configs, signatures, as they came
 //	store/layers/<key>/     one unpacked layer: fs, tar-split.gz, residue.zst, meta.json
@@ -27,6 +28,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -42,8 +44,12 @@ const version = 1
 
 // Store is an opened store. It holds no descriptor and no lock.
 type Store struct {
-	data string
-	id   string
+	data   string
+	root   string // of the store itself
+	id     string
+	frozen []*Store // see Use
+	broken []error  // why others of those can't be used
+	judged *sync.Map
 }
 
 type folder struct {
@@ -79,7 +85,7 @@ func Open(data string) (*Store, error) {
 			return nil, openError(data, err)
 		}
 	}
-	s := &Store{data: data}
+	s := ownStore(data)
 	// In this order: a store with an id is complete.
 	if err := s.ensureFile("version", strconv.Itoa(version)+"\n"); err != nil {
 		return nil, openError(data, err)
@@ -101,7 +107,7 @@ func OpenExisting(data string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("data folder: %w", err)
 	}
-	s := &Store{data: data}
+	s := ownStore(data)
 	if err := s.load(); err != nil {
 		return nil, err
 	}
@@ -123,6 +129,10 @@ func OpenExisting(data string) (*Store, error) {
 	return s, nil
 }
 
+func ownStore(data string) *Store {
+	return &Store{data: data, root: filepath.Join(data, "store"), judged: new(sync.Map)}
+}
+
 // ID is the store's own id, part of every host-wide name.
 func (s *Store) ID() string { return s.id }
 
@@ -130,7 +140,7 @@ func (s *Store) ID() string { return s.id }
 func (s *Store) Data() string { return s.data }
 
 func (s *Store) path(elem ...string) string {
-	return filepath.Join(append([]string{s.data, "store"}, elem...)...)
+	return filepath.Join(append([]string{s.root}, elem...)...)
 }
 
 func (s *Store) load() error {
