@@ -35,9 +35,12 @@ var suites = []suite{
 		"TestStop", "TestStopMainProcessOnly", "TestStopCommand", "TestSecondSignal",
 		"TestKilledSupervisor", "TestConcurrentRunsAndGC", "TestTwoDataFolders", "TestGCOfNothing", "TestOrdinaryUser",
 		"TestLogsComplete", "TestBytesUntouched", "TestPrefixes",
-		"TestMountTargets", "TestFileVolume", "TestNothingOfTheHost", "TestNetHost", "TestNetPorts", "TestNetFlushed", "TestNetMacvlan",
-		"TestMemoryLimit.*", "TestPidsLimit", "TestCPULimit", "TestIOLimit", "TestProcessLimits", "TestStrictIsolators", "TestWhereLimitsAre", "TestPriorities", "TestNested",
+		"TestMountTargets", "TestFileVolume", "TestNothingOfTheHost", "TestNetHost",
 		"TestUnit.*", // systemd_test.go
+	}},
+	{"networks", ".", false, []string{"TestNetPorts", "TestNetFlushed", "TestNetMacvlan"}},
+	{"limits", ".", false, []string{
+		"TestMemoryLimit.*", "TestPidsLimit", "TestCPULimit", "TestIOLimit", "TestProcessLimits", "TestStrictIsolators", "TestWhereLimitsAre", "TestPriorities", "TestNested",
 	}},
 }
 
@@ -55,7 +58,7 @@ func TestVM(t *testing.T) {
 
 func (s suite) run(t *testing.T, src string) {
 	s.build(t, filepath.Join(src, "tests.test"))
-	cmd := exec.Command("vm/vm-run", "--quiet", "--timeout", "900", "--src", src,
+	cmd := exec.Command("vm/vm-run", "--quiet", "--timeout", "1200", "--src", src,
 		"--env", "RKT_TEST_VM=1", "--env", "RKT_TEST_BIN=/root/t/bin", "--env", "RKT_TEST_IMAGES=/root/t/images",
 		"--script", `cp -r /mnt/src /root/t && cd /root/t && exec ./tests.test -test.v=test2json -test.short -test.parallel=3 -test.run="$1"`,
 		"^("+strings.Join(s.tests, "|")+")$")
