@@ -25,10 +25,9 @@ import (
 	rlc "github.com/opencontainers/runc/libcontainer"
 	"github.com/sirupsen/logrus"
 
-	"github.com/rkt-pods/rkt/pkg/cgroup"
-	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/fault"
 	"github.com/rkt-pods/rkt/stage1/launch"
+	"github.com/rkt-pods/rkt/stage1/launch/cell"
 )
 
 // Options are a launcher's settings.
@@ -72,11 +71,11 @@ func (l *launcher) start(ctx context.Context, app launch.App) (*process, error) 
 	if err != nil {
 		return nil, err
 	}
-	group, results, err := limit(app)
+	group, results, err := cell.Limit(app)
 	if err != nil {
 		return nil, err
 	}
-	ready, err := readiness(app)
+	ready, err := cell.Readiness(app)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +84,7 @@ func (l *launcher) start(ctx context.Context, app launch.App) (*process, error) 
 	}
 	c, err := rlc.Create(app.StateDir, app.ID, config)
 	if errors.Is(err, rlc.ErrExist) {
-		return nil, errs.Newf(errs.Busy, "execution %s: there already", app.ID)
+		return nil, cell.Busy(app.ID)
 	}
 	if err != nil {
 		return nil, err
@@ -97,7 +96,7 @@ func (l *launcher) start(ctx context.Context, app launch.App) (*process, error) 
 	}
 	st, err := c.State()
 	if err == nil {
-		p.leaf, err = newLeaf(st.CgroupPaths)
+		p.leaf, err = cell.NewLeaf(st.CgroupPaths)
 	}
 	if err == nil {
 		err = p.run(ctx, app.Stdio, app.UID, &job{
@@ -119,7 +118,7 @@ func (l *launcher) start(ctx context.Context, app launch.App) (*process, error) 
 	if err != nil {
 		return nil, errors.Join(err, p.abandon())
 	}
-	p.results = append(readBack(p.pid, app.Results), results...)
+	p.results = append(cell.ReadBack(p.pid, app.Results), results...)
 	return p, nil
 }
 
@@ -150,7 +149,7 @@ func (p *process) run(ctx context.Context, stdio launch.Stdio, uid int, j *job) 
 	defer console.close()
 
 	// The library can't be interrupted, but its child can.
-	stop := context.AfterFunc(ctx, func() { _ = cgroup.KillPath(p.leaf.unified) })
+	stop := context.AfterFunc(ctx, func() { p.leaf.Kill() })
 	err = j.container.Start(j.process)
 	statusW.Close()
 	if pid, perr := j.process.Pid(); perr == nil {
@@ -183,18 +182,21 @@ func (p *process) run(ctx context.Context, stdio launch.Stdio, uid int, j *job) 
 
 func (p *process) release(j *job) error {
 	// What the set-up itself ran into is not the app's doing.
-	p.leaf.baseline()
+	p.leaf.Baseline()
 	if j.release == nil {
 		return nil
 	}
-	if err := errors.Join(p.hold(), p.watch()); err != nil {
+	if err := p.leaf.Hold(p.group, p.pid, p.delegate); err != nil {
+		return err
+	}
+	var err error
+	if p.unwatch, err = cell.Watch(p.group, p.readiness); err != nil {
 		return err
 	}
 	if err := fault.Step("launch.release"); err != nil {
 		return err
 	}
-	err := j.release()
-	if err != nil {
+	if err = j.release(); err != nil {
 		unblock(p.state)
 	}
 	return err
@@ -218,19 +220,4 @@ func join(err error, text string) error {
 		return errors.New(text)
 	}
 	return fmt.Errorf("%w: %s", err, text)
-}
-
-// command is what Exec must know of an app and the library does not keep; it
-// stands in the state as a label.
-type command struct {
-	Name string   `json:"name"`
-	UID  int      `json:"uid"`
-	GID  int      `json:"gid"`
-	Gids []int    `json:"gids"`
-	Env  []string `json:"env"`
-	Cwd  string   `json:"cwd"`
-}
-
-func commandOf(app launch.App) command {
-	return command{Name: app.Name, UID: app.UID, GID: app.GID, Gids: app.Gids, Env: app.Env, Cwd: app.Cwd}
 }

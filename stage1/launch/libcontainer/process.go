@@ -14,6 +14,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/limits"
 	"github.com/rkt-pods/rkt/stage1/launch"
+	"github.com/rkt-pods/rkt/stage1/launch/cell"
 )
 
 // process implements launch.Process.
@@ -21,7 +22,7 @@ type process struct {
 	child   *rlc.Process // nil until there is one
 	pid     int
 	console *os.File
-	leaf    leaf
+	leaf    cell.Leaf
 	state   string // the library's folder for it
 	timeout time.Duration
 	group   *cgroup.Group   // the app's; nil for what runs beside its main process
@@ -58,18 +59,11 @@ func (p *process) Wait() (launch.Exit, error) {
 	if p.unwatch != nil {
 		p.unwatch()
 	}
-	exit := launch.Exit{
-		Status:     status,
-		OOMKilled:  p.leaf.oomKilled(),
-		OOMKills:   p.leaf.oomKills() - p.leaf.kills,
-		CPU:        p.leaf.cpu(),
-		MemoryPeak: p.leaf.memoryPeak(),
-	}
-	if p.group != nil {
-		exit.MemoryHits = p.group.OOM().Hits
-	}
-	return exit, nil
+	return p.leaf.Exit(status, p.group), nil
 }
+
+// Isolators implements launch.Process.
+func (p *process) Isolators() []limits.Result { return p.results }
 
 // Signal implements launch.Process.
 func (p *process) Signal(s syscall.Signal) error {
@@ -92,7 +86,7 @@ func (p *process) Destroy() error {
 	}
 	// Not the library's Destroy: it retries a rmdir that is too early, where
 	// this waits for the kernel to say that the cgroup is empty.
-	if err := p.leaf.remove(p.timeout); err != nil {
+	if err := p.leaf.Remove(p.timeout); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(p.state); err != nil {
@@ -122,9 +116,7 @@ func (p *process) abandon() error {
 // kill ends what a failed start has got to. Both ways: the process may not be
 // in its cgroup yet, and its cgroup may hold more than the process.
 func (p *process) kill() {
-	if p.leaf.unified != "" {
-		_ = cgroup.KillPath(p.leaf.unified)
-	}
+	p.leaf.Kill()
 	if p.child != nil {
 		_ = p.child.Signal(syscall.SIGKILL)
 	}

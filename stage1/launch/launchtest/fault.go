@@ -1,6 +1,6 @@
 //go:build fault
 
-package libcontainer
+package launchtest
 
 import (
 	"errors"
@@ -30,10 +30,10 @@ func passes(t *testing.T, step string) int {
 	return n
 }
 
-// TestFaults fails each step of a start in turn: the error comes back and
+// testFaults fails each step of a start in turn: the error comes back and
 // nothing is left. The steps that clean up are failed as well, and done again.
-func TestFaults(t *testing.T) {
-	p := newPod(t)
+func testFaults(t *testing.T, launcher func() launch.Launcher) {
+	p := newPod(t, launcher)
 	main := p.start(p.app("/bin/sh", "-c", "echo up; exec sleep 1000"))
 	id := "web-" + strconv.Itoa(p.starts)
 	start := func() error {
@@ -76,3 +76,5 @@ func TestFaults(t *testing.T) {
 	p.end(main)
 	p.checkClean()
 }
+
+func faultTests() []test { return []test{{"Faults", testFaults}} }

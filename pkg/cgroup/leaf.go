@@ -1,0 +1,84 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/rkt-pods/rkt/pkg/fault"
+)
+
+// Hierarchy is one of cgroup v1, as it can be mounted once more.
+type Hierarchy struct {
+	Name    string   // of its mount point, such as cpu,cpuacct
+	Options []string // its controllers, or name=…
+}
+
+// Hierarchies are those of cgroup v1, none on a host with cgroup v2 alone.
+func (h Host) Hierarchies() []Hierarchy {
+	var all []Hierarchy
+	for _, mount := range h.V1 {
+		one := Hierarchy{Name: filepath.Base(mount)}
+		for _, option := range slices.Sorted(maps.Keys(h.controllers)) {
+			if h.controllers[option] == mount && isController(option) {
+				one.Options = append(one.Options, option)
+			}
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// isController tells controllers, and the names of hierarchies without one,
+// from the other options of a mount.
+func isController(option string) bool {
+	name, _, hasValue := strings.Cut(option, "=")
+	switch name {
+	case "rw", "ro", "xattr", "noprefix", "clone_children", "release_agent", "cpuset_v2_mode", "favordynmods", "nofavordynmods":
+		return false
+	}
+	return !hasValue || name == "name"
+}
+
+// Make makes the group's folder in all hierarchies, ready for processes, with
+// all the controllers that v2 has. It returns the folders by controller; that
+// of "" is in the cgroup2 hierarchy.
+func (g Group) Make() (map[string]string, error) {
+	if err := fault.Step("cgroup.create"); err != nil {
+		return nil, err
+	}
+	paths := map[string]string{"": g.unified()}
+	for controller, mount := range g.host.controllers {
+		if isController(controller) {
+			paths[controller] = filepath.Join(mount, g.rel)
+		}
+	}
+	for _, path := range paths {
+		if err := mkdirAll(path); err != nil {
+			return nil, fmt.Errorf("create cgroup: %w", err)
+		}
+	}
+	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+		if dir, ok := paths["cpuset"]; ok {
+			if err := fillCPUSet(g.host.controllers["cpuset"], dir, file); err != nil {
+				return nil, fmt.Errorf("create cgroup: %w", err)
+			}
+		}
+	}
+	controllers, err := os.ReadFile(filepath.Join(g.host.Unified, g.base, "cgroup.controllers"))
+	if err != nil {
+		return nil, fmt.Errorf("create cgroup: %w", err)
+	}
+	for _, c := range strings.Fields(string(controllers)) {
+		if _, _, err := g.control(c); err != nil {
+			if _, ok := errors.AsType[*missing](err); !ok {
+				return nil, err
+			}
+		}
+	}
+	return paths, nil
+}

@@ -1,0 +1,146 @@
+package direct
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt-pods/rkt/pkg/atomicfile"
+	"github.com/rkt-pods/rkt/pkg/fault"
+	"github.com/rkt-pods/rkt/pkg/proc"
+	"github.com/rkt-pods/rkt/stage1/launch"
+	"github.com/rkt-pods/rkt/stage1/launch/cell"
+)
+
+const stateFile = "state.json"
+
+// state is what is kept of a running app, for programs that run beside it.
+type state struct {
+	Main     proc.ID           `json:"main"`
+	Identity identity          `json:"identity"`
+	Leaf     string            `json:"leaf"`  // of the main process, relative to each hierarchy's root
+	Paths    map[string]string `json:"paths"` // its folders, by controller
+	AppDir   string            `json:"appDir"`
+	Devices  []rule            `json:"devices"`
+}
+
+func makeState(dir string) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
+		return err
+	}
+	return os.Mkdir(dir, 0o700)
+}
+
+func (s state) write(dir string) error {
+	if err := fault.Step("launch.state"); err != nil {
+		return err
+	}
+	return atomicfile.WriteJSON(filepath.Join(dir, stateFile), s, 0o600, atomicfile.Renamed)
+}
+
+// readState reads the state of a running app, and opens its main process.
+func readState(stateDir, id string) (s state, pidfd int, err error) {
+	err = atomicfile.ReadJSON(filepath.Join(stateDir, id, stateFile), &s)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, -1, cell.NotRunning(id, nil)
+	}
+	if err != nil {
+		return s, -1, fmt.Errorf("execution %s: %w", id, err)
+	}
+	pidfd, err = s.Main.Open()
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, -1, cell.NotRunning(id, nil)
+	}
+	if err != nil {
+		return s, -1, fmt.Errorf("execution %s: %w", id, err)
+	}
+	return s, pidfd, nil
+}
+
+// Exec implements launch.Launcher.
+func (l *launcher) Exec(ctx context.Context, stateDir, id string, e launch.Exec) (launch.Process, error) {
+	st, pidfd, err := readState(stateDir, id)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(pidfd)
+	p := &process{timeout: l.options.KillTimeout}
+	if err := l.exec(ctx, p, st, pidfd, e); err != nil {
+		if errors.Is(err, unix.ESRCH) || !st.Main.Alive() && ctx.Err() == nil {
+			err = cell.NotRunning(id, err)
+		}
+		return nil, named("run in", st.Identity.Command.Name, e.Argv, errors.Join(err, p.abandon()))
+	}
+	return p, nil
+}
+
+func (l *launcher) exec(ctx context.Context, p *process, st state, pidfd int, e launch.Exec) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	id := st.Identity
+	cmd, err := id.Command.Beside(e, id.NoNewPrivs)
+	if err != nil {
+		return err
+	}
+	id.Command, id.Argv, id.Stdio = cmd, e.Argv, e.Stdio
+	// What a process takes from whoever starts it: the caller can be a root
+	// shell with no limits, and protected from the OOM killer.
+	if id.Rlimits, err = cell.RlimitsOf(st.Main.PID); err != nil {
+		return err
+	}
+	if id.OOMAdj, err = besideScore(st.Main.PID); err != nil {
+		return err
+	}
+	_, name, err := cell.FreeLeaf(st.AppDir)
+	if err != nil {
+		return err
+	}
+	group, err := cell.GroupAt(filepath.Join(filepath.Dir(st.Leaf), name))
+	if err != nil {
+		return err
+	}
+	files := &files{}
+	defer files.close()
+	paths, err := files.makeLeaf(p, group)
+	if err != nil {
+		return err
+	}
+	if err := setDevices(paths, st.Devices); err != nil {
+		return err
+	}
+	f, err := l.facts(files.inherit(-1, -1, -1, -1, pidfd), id.Stdio)
+	if err != nil {
+		return err
+	}
+	return p.run(ctx, &job{
+		launcher: l, program: compileBeside(id, f), files: files, stdio: id.Stdio, uid: id.Command.UID,
+		release: group.InheritThrottle,
+	})
+}
+
+// besideScore is the main process's score, as far as this one may give it.
+func besideScore(pid int) (*int, error) {
+	adj, err := cell.OOMScoreAdjOf(strconv.Itoa(pid))
+	if err != nil {
+		return nil, err
+	}
+	own, err := cell.OOMScoreAdjOf("self")
+	if err != nil {
+		return nil, err
+	}
+	exceed, err := cell.MayExceed()
+	if err != nil {
+		return nil, err
+	}
+	if !exceed {
+		adj = max(adj, own)
+	}
+	return &adj, nil
+}
