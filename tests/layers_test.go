@@ -37,7 +37,7 @@ var pure = []string{"pkg/lifecycle", "pkg/appc", "pkg/podspec", "pkg/ref", "pkg/
 // onlyIn keeps a library out of everything but one package and the tests.
 var onlyIn = map[string]string{
 	"github.com/opencontainers/runc":    "stage1/launch/libcontainer",
-	"github.com/opencontainers/cgroups": "stage1/launch/libcontainer",
+	"github.com/opencontainers/cgroups": "stage1/launch/",
 	"github.com/spf13/":                 "cmd/rkt",
 	"github.com/ProtonMail/go-crypto":   "stage0/trust/sigcheck",
 	module + "stage0/trust/sigcheck":    "cmd/rkt-verify",

@@ -12,7 +12,6 @@ import (
 	devices "github.com/opencontainers/cgroups/devices/config"
 
 	"github.com/rkt-pods/rkt/pkg/cgroup"
-	"github.com/rkt-pods/rkt/pkg/fault"
 	"github.com/rkt-pods/rkt/stage1/launch/cell"
 	"github.com/rkt-pods/rkt/stage1/plan"
 )
@@ -53,9 +52,6 @@ func (r rule) String() string {
 // makeLeaf makes the folders of a process's cgroup, and opens the files by
 // which the launcher process enters.
 func (f *files) makeLeaf(p *process, group cgroup.Group) (map[string]string, error) {
-	if err := fault.Step("launch.cgroup"); err != nil {
-		return nil, err
-	}
 	paths, err := group.Make()
 	if err != nil {
 		return nil, err

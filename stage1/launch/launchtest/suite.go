@@ -48,8 +48,7 @@ func Run(t *testing.T, launcher func() launch.Launcher) {
 		{"SignalsInherited", testSignalsInherited},
 		{"Leaks", testLeaks},
 	}
-	tests = append(tests, archTests()...)
-	for _, c := range append(tests, faultTests()...) {
+	for _, c := range append(tests, archTests()...) {
 		t.Run(c.name, func(t *testing.T) { c.run(t, launcher) })
 	}
 }

@@ -1,5 +1,0 @@
-//go:build !fault
-
-package launchtest
-
-func faultTests() []test { return nil }
