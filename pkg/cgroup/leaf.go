@@ -18,13 +18,14 @@ type Hierarchy struct {
 	Options []string // its controllers, or name=…
 }
 
-// Hierarchies are those of cgroup v1, none on a host with cgroup v2 alone.
-func (h Host) Hierarchies() []Hierarchy {
+// Hierarchies are those of cgroup v1 on the group's host, none if it has cgroup
+// v2 alone.
+func (g Group) Hierarchies() []Hierarchy {
 	var all []Hierarchy
-	for _, mount := range h.V1 {
+	for _, mount := range g.host.V1 {
 		one := Hierarchy{Name: filepath.Base(mount)}
-		for _, option := range slices.Sorted(maps.Keys(h.controllers)) {
-			if h.controllers[option] == mount && isController(option) {
+		for _, option := range slices.Sorted(maps.Keys(g.host.controllers)) {
+			if g.host.controllers[option] == mount && isController(option) {
 				one.Options = append(one.Options, option)
 			}
 		}

@@ -66,7 +66,7 @@ func (p *program) confine(id identity, l labels, f facts) {
 		text := cell.LimitText(r.Soft) + ":" + cell.LimitText(r.Hard)
 		p.do("limit "+strconv.Itoa(r.Type), unix.SYS_PRLIMIT64, imm(0), imm(r.Type), p.data(limit, text), imm(0))
 	}
-	p.do("umask", unix.SYS_UMASK, arg{value: uint64(id.Umask), text: "0" + strconv.FormatUint(uint64(id.Umask), 8)})
+	p.do("umask", unix.SYS_UMASK, octal(id.Umask))
 	p.do("signals", opSignals)
 	p.do("wait", opReady)
 	if l.apparmor != noSlot {

@@ -26,7 +26,6 @@ type state struct {
 	Identity identity          `json:"identity"`
 	Leaf     string            `json:"leaf"`  // of the main process, relative to each hierarchy's root
 	Paths    map[string]string `json:"paths"` // its folders, by controller
-	AppDir   string            `json:"appDir"`
 	Devices  []rule            `json:"devices"`
 }
 
@@ -98,7 +97,7 @@ func (l *launcher) exec(ctx context.Context, p *process, st state, pidfd int, e 
 	if id.OOMAdj, err = besideScore(st.Main.PID); err != nil {
 		return err
 	}
-	_, name, err := cell.FreeLeaf(st.AppDir)
+	_, name, err := cell.FreeLeaf(filepath.Dir(st.Paths[""]))
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,6 @@ import (
 	"github.com/moby/sys/capability"
 	"golang.org/x/sys/unix"
 
-	"github.com/rkt-pods/rkt/pkg/cgroup"
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/fault"
 	"github.com/rkt-pods/rkt/stage1/launch"
@@ -157,18 +156,10 @@ func (l *launcher) prepare(app launch.App) (id identity, mounts []mount, err err
 }
 
 func (l *launcher) startIn(ctx context.Context, p *process, app launch.App, id identity, mounts []mount) error {
-	host, err := cgroup.Detect()
-	if err != nil {
-		return err
-	}
-	leaf := filepath.Join(app.CgroupPath, cell.MainLeaf)
-	group, err := host.Group(leaf)
-	if err != nil {
-		return err
-	}
+	leaf := p.group.Below(cell.MainLeaf)
 	files := &files{}
 	defer files.close()
-	paths, err := files.makeLeaf(p, group)
+	paths, err := files.makeLeaf(p, leaf)
 	if err != nil {
 		return err
 	}
@@ -177,9 +168,9 @@ func (l *launcher) startIn(ctx context.Context, p *process, app launch.App, id i
 	if err != nil {
 		return err
 	}
-	f.hierarchies = host.Hierarchies()
+	f.hierarchies = leaf.Hierarchies()
 	st := state{
-		Identity: id, Leaf: leaf, Paths: paths, Devices: deviceRules(app.App), AppDir: filepath.Dir(p.leaf.Unified()),
+		Identity: id, Leaf: filepath.Join(app.CgroupPath, cell.MainLeaf), Paths: paths, Devices: deviceRules(app.App),
 	}
 	return p.run(ctx, &job{
 		launcher: l, program: compileStart(app, id, mounts, f), files: files, stdio: id.Stdio, uid: id.Command.UID,

@@ -188,7 +188,7 @@ func (p *program) mountCgroup(m mount, f facts) {
 	p.moveMount(what, folder, to)
 	for _, h := range f.hierarchies {
 		name := p.string(h.Name)
-		p.do(what, unix.SYS_MKDIRAT, folder.arg(), name, imm(0o755))
+		p.do(what, unix.SYS_MKDIRAT, folder.arg(), name, octal(0o755))
 		var data [][2]string
 		for _, o := range h.Options {
 			key, value, _ := strings.Cut(o, "=")

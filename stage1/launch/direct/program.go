@@ -103,6 +103,11 @@ func flags[T ~int | ~int32 | ~int64 | ~uint | ~uint32 | ~uint64](n T) arg {
 	return arg{value: uint64(n), text: "0x" + strconv.FormatUint(uint64(n), 16)}
 }
 
+// octal is a number that a dump shows as a file's mode.
+func octal(n uint32) arg {
+	return arg{value: uint64(n), text: "0" + strconv.FormatUint(uint64(n), 8)}
+}
+
 var cwdFD = arg{value: uint64(0xffffffffffffff9c), text: "AT_FDCWD"}
 
 func (s slot) arg() arg {

@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -81,7 +80,7 @@ func compileStart(app launch.App, id identity, mounts []mount, f facts) *program
 	p.do("cgroup namespace", unix.SYS_UNSHARE, flags(unix.CLONE_NEWCGROUP))
 	p.pivot(app.RootFS)
 
-	p.do("umask", unix.SYS_UMASK, imm(0o022))
+	p.do("umask", unix.SYS_UMASK, octal(0o022))
 	for i, m := range mounts {
 		p.mount(m, trees[i], f)
 	}
@@ -264,14 +263,14 @@ func (p *program) devices(app launch.App, mounts []mount) {
 		}
 		return s
 	}
-	p.do("umask", unix.SYS_UMASK, imm(0))
+	p.do("umask", unix.SYS_UMASK, octal(0))
 	for _, d := range app.Devices {
 		if d.RuleOnly || d.Path == "" || filepath.Clean(d.Path) == "/dev/ptmx" {
 			continue
 		}
 		p.node(d, folder(d.Path))
 	}
-	p.do("umask", unix.SYS_UMASK, imm(0o022))
+	p.do("umask", unix.SYS_UMASK, octal(0o022))
 	dev := folder("/dev/x")
 	for _, l := range devLinks {
 		what := "link /dev/" + l[1]
@@ -300,8 +299,8 @@ func (p *program) node(d plan.Device, dir slot) {
 		mode |= unix.S_IFCHR
 	}
 	name := p.string(filepath.Base(d.Path))
-	p.do(what, unix.SYS_MKNODAT, dir.arg(), name, arg{value: uint64(mode), text: "0" + strconv.FormatUint(uint64(mode), 8)},
-		arg{value: unix.Mkdev(uint32(d.Major), uint32(d.Minor)), text: strings.Join([]string{strconv.FormatInt(d.Major, 10), strconv.FormatInt(d.Minor, 10)}, ":")}).
+	p.do(what, unix.SYS_MKNODAT, dir.arg(), name, octal(mode),
+		arg{value: unix.Mkdev(uint32(d.Major), uint32(d.Minor)), text: strconv.FormatInt(d.Major, 10) + ":" + strconv.FormatInt(d.Minor, 10)}).
 		may(1, unix.EEXIST)
 	p.do(what, unix.SYS_FCHOWNAT, dir.arg(), name, imm(d.UID), imm(d.GID), flags(unix.AT_SYMLINK_NOFOLLOW))
 }

@@ -17,6 +17,15 @@ func TestMain(m *testing.M) { launchtest.Main(m, launcherOf, build) }
 
 func TestSuite(t *testing.T) { launchtest.Run(t, launcherOf) }
 
+// TestOldKernel does without mount_setattr(2), as before Linux 5.12.
+func TestOldKernel(t *testing.T) {
+	launchtest.Run(t, func() launch.Launcher {
+		l := newLauncher(Options{})
+		l.setAttr = false
+		return l
+	}, "Paths", "FlatMounts", "Links", "ReadOnlyRootFS", "TTY")
+}
+
 // build puts applaunch beside the test's own program.
 func build() (func(), error) {
 	self, err := os.Executable()

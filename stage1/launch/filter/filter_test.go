@@ -1,6 +1,13 @@
 package filter
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/stage1/plan"
+)
 
 func TestKnowsCall(t *testing.T) {
 	for call, want := range map[string]bool{
@@ -11,6 +18,36 @@ func TestKnowsCall(t *testing.T) {
 	} {
 		if KnowsCall(call) != want {
 			t.Errorf("%q: known %v", call, !want)
+		}
+	}
+}
+
+// TestRefused are filters that would not do what they say.
+func TestRefused(t *testing.T) {
+	arg := func(a specs.LinuxSeccompArg) *specs.LinuxSeccomp {
+		return &specs.LinuxSeccomp{DefaultAction: specs.ActAllow, Syscalls: []specs.LinuxSyscall{
+			{Names: []string{"read"}, Action: specs.ActErrno, Args: []specs.LinuxSeccompArg{a}},
+		}}
+	}
+	for name, f := range map[string]*specs.LinuxSeccomp{
+		"default action": {DefaultAction: "SCMP_ACT_NOSUCH"},
+		"action":         {DefaultAction: specs.ActAllow, Syscalls: []specs.LinuxSyscall{{Names: []string{"read"}, Action: specs.ActNotify}}},
+		"architecture":   {DefaultAction: specs.ActAllow, Architectures: []specs.Arch{specs.ArchRISCV64}},
+		"flag":           {DefaultAction: specs.ActAllow, Flags: []specs.LinuxSeccompFlag{"SECCOMP_FILTER_FLAG_NOSUCH"}},
+		"argument":       arg(specs.LinuxSeccompArg{Index: 6, Op: specs.OpEqualTo}),
+		"operator":       arg(specs.LinuxSeccompArg{Op: "SCMP_CMP_NOSUCH"}),
+	} {
+		if _, _, err := Compile(f); !errs.Is(err, errs.Unsupported) && !errs.Is(err, errs.Usage) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func BenchmarkDefault(b *testing.B) {
+	f := plan.DefaultFilter("amd64", nil)
+	for b.Loop() {
+		if _, _, err := Compile(f); err != nil {
+			b.Fatal(err)
 		}
 	}
 }

@@ -277,6 +277,7 @@ func profile(caps ...string) *specs.LinuxSeccomp {
 // that a filter has, on both programs.
 func TestAgainstLibseccomp(t *testing.T) {
 	x86 := map[uint32]lib.ScmpArch{0xc000003e: lib.ArchAMD64, 0x40000003: lib.ArchX86, 0xc00000b7: 0}
+	arms := map[uint32]lib.ScmpArch{0xc000003e: lib.ArchAMD64, 0xc00000b7: lib.ArchARM64, 0x40000028: lib.ArchARM, 0x40000003: 0}
 	alone := map[uint32]lib.ScmpArch{0xc000003e: lib.ArchAMD64, 0x40000003: 0}
 	edom := uint(33)
 	ops := &specs.LinuxSeccomp{DefaultAction: specs.ActErrno, DefaultErrnoRet: &edom, Architectures: []specs.Arch{specs.ArchX86_64, specs.ArchX86}}
@@ -298,10 +299,15 @@ func TestAgainstLibseccomp(t *testing.T) {
 		DefaultAction: specs.ActKillProcess, Architectures: []specs.Arch{specs.ArchX86_64},
 		Syscalls: []specs.LinuxSyscall{{Names: []string{"read", "write", "exit_group"}, Action: specs.ActAllow}},
 	}
+	arm := profile()
+	arm.Architectures = []specs.Arch{specs.ArchAARCH64, specs.ArchARM}
 	for name, f := range map[string]*specs.LinuxSeccomp{
-		"default": profile(), "admin": profile("CAP_SYS_ADMIN"), "operators": ops, "deny": deny, "retain": retain,
+		"arm": arm, "default": profile(), "admin": profile("CAP_SYS_ADMIN"), "operators": ops, "deny": deny, "retain": retain,
 	} {
 		audits := x86
+		if name == "arm" {
+			audits = arms
+		}
 		if len(f.Architectures) == 1 {
 			audits = alone
 		}

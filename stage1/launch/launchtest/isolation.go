@@ -137,6 +137,57 @@ func testMounts(t *testing.T, launcher func() launch.Launcher) {
 	}
 }
 
+// testFlatMounts mounts without what is mounted below, which every kernel can
+// do read-only.
+func testFlatMounts(t *testing.T, launcher func() launch.Launcher) {
+	p := newPod(t, launcher)
+	host := t.TempDir()
+	p.must(os.WriteFile(filepath.Join(host, "file"), []byte("host\n"), 0o644))
+	app := p.app("/bin/sh", "-c", `
+		cat /data/file /etc/one
+		touch /data/new || echo ro; echo x >/etc/one || echo file ro
+		touch /rw/new; grep -c " /rw .* rw,nosuid,nodev" /proc/self/mounts; ! grep " /rw " /proc/self/mountinfo | grep -e shared: -e master:`)
+	app.Mounts = append(app.Mounts,
+		plan.Mount{Type: "bind", Source: host, Target: "/data", Options: []string{"ro"}},
+		plan.Mount{Type: "bind", Source: host, Target: "/rw", Options: []string{"nosuid", "nodev", "private"}},
+		plan.Mount{Type: "bind", Source: host + "/file", Target: "/etc/one", Options: []string{"ro"}},
+	)
+	r, err := p.run(app)
+	p.must(err)
+	if r.stdout != "host\nhost\nro\nfile ro\n1\n" {
+		t.Error(r)
+	}
+	if _, err := os.Stat(filepath.Join(host, "new")); err != nil {
+		t.Error(err)
+	}
+}
+
+// testNullDevice gives an app no streams: what it has then is not the host's
+// node, of which it could change the owner and the mode.
+func testNullDevice(t *testing.T, launcher func() launch.Launcher) {
+	p := newPod(t, launcher)
+	const script = `for n in 0 1; do [ "$(stat -L -c %d:%i /proc/$$/fd/$n)" = "$(stat -c %d:%i /dev/null)" ] || echo $n is another >&2; done`
+	app := p.app("/bin/sh", "-c", "exec >/dev/null; "+script)
+	r, err := p.run(app)
+	p.must(err)
+	if r.exit.Status != 0 || r.stderr != "" {
+		t.Error(r)
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	p.must(err)
+	defer null.Close()
+	r, err = p.output(func(s launch.Stdio) (launch.Process, error) {
+		s.Stdin, s.Stdout = null, null
+		app := p.app("/bin/sh", "-c", script)
+		app.Stdio = s
+		return p.launcher.Start(t.Context(), app)
+	})
+	p.must(err)
+	if r.exit.Status != 0 || r.stderr != "" {
+		t.Error(r)
+	}
+}
+
 // testLinks gives mounts targets, and the app a working folder, that the image
 // has made symbolic links of.
 func testLinks(t *testing.T, launcher func() launch.Launcher) {

@@ -1,6 +1,7 @@
 package launchtest
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/rkt-pods/rkt/stage1/launch"
@@ -11,13 +12,15 @@ type test struct {
 	run  func(t *testing.T, launcher func() launch.Launcher)
 }
 
-// Run runs the suite's tests, each as a subtest.
-func Run(t *testing.T, launcher func() launch.Launcher) {
+// Run runs the suite's tests, each as a subtest: those of the names, or all.
+func Run(t *testing.T, launcher func() launch.Launcher, only ...string) {
 	tests := []test{
 		{"Privileges", testPrivileges},
 		{"Seccomp", testSeccomp},
 		{"Paths", testPaths},
 		{"Mounts", testMounts},
+		{"FlatMounts", testFlatMounts},
+		{"NullDevice", testNullDevice},
 		{"Links", testLinks},
 		{"ReadOnlyRootFS", testReadOnlyRootFS},
 		{"Descriptors", testDescriptors},
@@ -49,6 +52,9 @@ func Run(t *testing.T, launcher func() launch.Launcher) {
 		{"Leaks", testLeaks},
 	}
 	for _, c := range append(tests, archTests()...) {
+		if len(only) > 0 && !slices.Contains(only, c.name) {
+			continue
+		}
 		t.Run(c.name, func(t *testing.T) { c.run(t, launcher) })
 	}
 }
