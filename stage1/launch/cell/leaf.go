@@ -56,9 +56,6 @@ func (l *Leaf) pick(controller, v1, v2 string) string {
 // Unified is the folder in the cgroup2 hierarchy, "" if there is no leaf.
 func (l *Leaf) Unified() string { return l.unified }
 
-// App is the folder of the app in the cgroup2 hierarchy.
-func (l *Leaf) App() string { return filepath.Dir(l.unified) }
-
 // Baseline makes what the OOM killer has done up to now no doing of the
 // program's.
 func (l *Leaf) Baseline() { l.kills = l.oomKills() }
