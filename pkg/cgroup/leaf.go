@@ -70,16 +70,31 @@ func (g Group) Make() (map[string]string, error) {
 			}
 		}
 	}
-	controllers, err := os.ReadFile(filepath.Join(g.host.Unified, g.base, "cgroup.controllers"))
-	if err != nil {
-		return nil, fmt.Errorf("create cgroup: %w", err)
-	}
-	for _, c := range strings.Fields(string(controllers)) {
-		if _, _, err := g.control(c); err != nil {
-			if _, ok := errors.AsType[*missing](err); !ok {
-				return nil, err
+	return paths, g.controllers()
+}
+
+// controllers turns on what v2 has of them: all that the store's tree has, and
+// where that is systemd's, those that are on just above.
+func (g Group) controllers() error {
+	above := filepath.Dir(g.unified())
+	for _, step := range []struct {
+		dir  string
+		turn func(controller string) error
+	}{
+		{filepath.Join(g.host.Unified, g.base), func(c string) error { _, _, err := g.control(c); return err }},
+		{above, func(c string) error { return enable(above, c) }},
+	} {
+		all, err := os.ReadFile(filepath.Join(step.dir, "cgroup.controllers"))
+		if err != nil {
+			return fmt.Errorf("create cgroup: %w", err)
+		}
+		for _, c := range strings.Fields(string(all)) {
+			if err := step.turn(c); err != nil {
+				if _, ok := errors.AsType[*missing](err); !ok {
+					return err
+				}
 			}
 		}
 	}
-	return paths, nil
+	return nil
 }

@@ -60,7 +60,7 @@ func (p *Pod) StartInit(ctx context.Context) error {
 		return fmt.Errorf("pod init: %w", err)
 	}
 	defer null.Close()
-	control, remote, err := controlPair()
+	control, remote, err := sealed.ControlPair()
 	if err != nil {
 		return fmt.Errorf("pod init: %w", err)
 	}
@@ -256,17 +256,4 @@ func (in *podInit) close() {
 			}
 		}
 	})
-}
-
-// controlPair makes the socket; the first end can be read with a deadline.
-func controlPair() (local, remote *os.File, err error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("socketpair: %w", err)
-	}
-	if err := unix.SetNonblock(fds[0], true); err != nil {
-		_, _ = unix.Close(fds[0]), unix.Close(fds[1])
-		return nil, nil, fmt.Errorf("socketpair: %w", err)
-	}
-	return os.NewFile(uintptr(fds[0]), "pod init"), os.NewFile(uintptr(fds[1]), "supervisor"), nil
 }

@@ -94,3 +94,17 @@ func Clear(fd int, files ...*os.File) (int, error) {
 	}
 	return high, nil
 }
+
+// ControlPair makes the socket over which a program and the supervisor speak;
+// the first end, which is the supervisor's, can be read with a deadline.
+func ControlPair() (local, remote *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("socketpair: %w", err)
+	}
+	if err := unix.SetNonblock(fds[0], true); err != nil {
+		_, _ = unix.Close(fds[0]), unix.Close(fds[1])
+		return nil, nil, fmt.Errorf("socketpair: %w", err)
+	}
+	return os.NewFile(uintptr(fds[0]), "supervisor's end"), os.NewFile(uintptr(fds[1]), "program's end"), nil
+}

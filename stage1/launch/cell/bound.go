@@ -15,8 +15,8 @@ import (
 	"github.com/rkt-pods/rkt/stage1/launch"
 )
 
-// Limit bounds the app's cgroup before there is a process in it.
-func Limit(app launch.App) (cgroup.Group, []limits.Result, error) {
+// limit bounds the app's cgroup before there is a process in it.
+func limit(app launch.App) (cgroup.Group, []limits.Result, error) {
 	group, err := GroupAt(app.CgroupPath)
 	if err != nil {
 		return group, nil, err
@@ -32,9 +32,9 @@ func Limit(app launch.App) (cgroup.Group, []limits.Result, error) {
 	return group, results, err
 }
 
-// Hold makes sure that the process that is going to be the app is where the
+// hold makes sure that the process that is going to be the app is where the
 // limits are, and has what v1 does not pass down. It waits to be released.
-func (l *Leaf) Hold(group *cgroup.Group, pid int, delegate bool) error {
+func (l *Leaf) hold(group *cgroup.Group, pid int, delegate bool) error {
 	own := group.Below(MainLeaf)
 	if err := own.Holds(pid); err != nil {
 		return err
@@ -62,20 +62,20 @@ func GroupAt(path string) (cgroup.Group, error) {
 	return host.Group(path)
 }
 
-// Watch ends the app once the kernel has killed a process of it for memory,
+// watch ends the app once the kernel has killed a process of it for memory,
 // where the kernel does not do so itself, until the function is called.
-func Watch(group *cgroup.Group, readiness int) (func(), error) {
+func watch(group *cgroup.Group, ready int) (func(), error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	if err := group.WatchOOM(ctx, readiness); err != nil {
+	if err := group.WatchOOM(ctx, ready); err != nil {
 		cancel()
 		return nil, err
 	}
 	return cancel, nil
 }
 
-// Readiness is by how much the kernel kills the app before what rkt runs
+// readiness is by how much the kernel kills the app before what rkt runs
 // otherwise, for memory.
-func Readiness(app launch.App) (int, error) {
+func readiness(app launch.App) (int, error) {
 	own, err := OOMScoreAdjOf("self")
 	if err != nil || app.OOMScoreAdj == nil {
 		return 0, err
@@ -83,9 +83,9 @@ func Readiness(app launch.App) (int, error) {
 	return min(max(*app.OOMScoreAdj-max(own, 0), 0), 1000), nil
 }
 
-// ReadBack says what the process has of what is no limit of a cgroup. One that
+// readBack says what the process has of what is no limit of a cgroup. One that
 // has ended already has told that it was started with all of it.
-func ReadBack(pid int, planned []limits.Result) []limits.Result {
+func readBack(pid int, planned []limits.Result) []limits.Result {
 	all := slices.Clone(planned)
 	for i := range all {
 		r := &all[i]

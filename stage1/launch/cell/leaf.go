@@ -67,9 +67,9 @@ func (l *Leaf) Kill() {
 	}
 }
 
-// Exit is how a process of the leaf ended, with what the leaf has used. The
+// exit is how a process of the leaf ended, with what the leaf has used. The
 // group is the app's, nil for what ran beside its main process.
-func (l *Leaf) Exit(status syscall.WaitStatus, group *cgroup.Group) launch.Exit {
+func (l *Leaf) exit(status syscall.WaitStatus, group *cgroup.Group) launch.Exit {
 	kills := l.oomKills() - l.kills
 	exit := launch.Exit{
 		Status: status, OOMKilled: kills > 0, OOMKills: kills, CPU: l.cpu(), MemoryPeak: l.memoryPeak(),
@@ -121,9 +121,9 @@ func field(path, key string) uint64 {
 	return 0
 }
 
-// Remove kills what is in the leaf and removes it from every hierarchy, the
+// remove kills what is in the leaf and removes it from every hierarchy, the
 // cgroup2 one last: as long as its folder is there, nobody takes the name.
-func (l *Leaf) Remove(timeout time.Duration) error {
+func (l *Leaf) remove(timeout time.Duration) error {
 	if l.unified == "" {
 		return nil
 	}

@@ -228,3 +228,24 @@ func OOMScoreAdjOf(pid string) (int, error) {
 	}
 	return strconv.Atoi(strings.TrimSpace(string(data)))
 }
+
+// BesideScore is the score for a process beside another: the other's, as far
+// as this process may give it.
+func BesideScore(pid int) (*int, error) {
+	adj, err := OOMScoreAdjOf(strconv.Itoa(pid))
+	if err != nil {
+		return nil, err
+	}
+	own, err := OOMScoreAdjOf("self")
+	if err != nil {
+		return nil, err
+	}
+	exceed, err := MayExceed()
+	if err != nil {
+		return nil, err
+	}
+	if !exceed {
+		adj = max(adj, own)
+	}
+	return &adj, nil
+}

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -62,6 +61,26 @@ func readState(stateDir, id string) (s state, pidfd int, err error) {
 	return s, pidfd, nil
 }
 
+// release looks whether the process that is going to be the app is where its
+// limits are, and writes down how to start others beside it.
+func (p *process) release(st state) error {
+	if err := p.Hold(); err != nil {
+		return err
+	}
+	// Only now: the process may have made nodes that the program must not make.
+	if err := setDevices(st.Paths, st.Devices); err != nil {
+		return err
+	}
+	var err error
+	if st.Main, err = proc.Of(p.Pid); err != nil {
+		return err
+	}
+	if err := st.write(p.State); err != nil {
+		return err
+	}
+	return fault.Step("launch.release")
+}
+
 // Exec implements launch.Launcher.
 func (l *launcher) Exec(ctx context.Context, stateDir, id string, e launch.Exec) (launch.Process, error) {
 	st, pidfd, err := readState(stateDir, id)
@@ -69,7 +88,7 @@ func (l *launcher) Exec(ctx context.Context, stateDir, id string, e launch.Exec)
 		return nil, err
 	}
 	defer unix.Close(pidfd)
-	p := &process{timeout: l.options.KillTimeout}
+	p := &process{Process: &cell.Process{Timeout: l.options.KillTimeout}}
 	if err := l.exec(ctx, p, st, pidfd, e); err != nil {
 		if errors.Is(err, unix.ESRCH) || !st.Main.Alive() && ctx.Err() == nil {
 			err = cell.NotRunning(id, err)
@@ -94,7 +113,7 @@ func (l *launcher) exec(ctx context.Context, p *process, st state, pidfd int, e 
 	if id.Rlimits, err = cell.RlimitsOf(st.Main.PID); err != nil {
 		return err
 	}
-	if id.OOMAdj, err = besideScore(st.Main.PID); err != nil {
+	if id.OOMAdj, err = cell.BesideScore(st.Main.PID); err != nil {
 		return err
 	}
 	_, name, err := cell.FreeLeaf(filepath.Dir(st.Paths[""]))
@@ -122,24 +141,4 @@ func (l *launcher) exec(ctx context.Context, p *process, st state, pidfd int, e 
 		launcher: l, program: compileBeside(id, f), files: files, stdio: id.Stdio, uid: id.Command.UID,
 		release: group.InheritThrottle,
 	})
-}
-
-// besideScore is the main process's score, as far as this one may give it.
-func besideScore(pid int) (*int, error) {
-	adj, err := cell.OOMScoreAdjOf(strconv.Itoa(pid))
-	if err != nil {
-		return nil, err
-	}
-	own, err := cell.OOMScoreAdjOf("self")
-	if err != nil {
-		return nil, err
-	}
-	exceed, err := cell.MayExceed()
-	if err != nil {
-		return nil, err
-	}
-	if !exceed {
-		adj = max(adj, own)
-	}
-	return &adj, nil
 }

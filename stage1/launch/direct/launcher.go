@@ -26,7 +26,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
-	"github.com/rkt-pods/rkt/pkg/fault"
 	"github.com/rkt-pods/rkt/stage1/launch"
 	"github.com/rkt-pods/rkt/stage1/launch/cell"
 	"github.com/rkt-pods/rkt/stage1/launch/filter"
@@ -88,29 +87,22 @@ func (l *launcher) start(ctx context.Context, app launch.App) (*process, error) 
 	if err != nil {
 		return nil, err
 	}
-	group, results, err := cell.Limit(app)
+	main, err := cell.Main(app, l.options.KillTimeout)
 	if err != nil {
 		return nil, err
 	}
-	readiness, err := cell.Readiness(app)
-	if err != nil {
-		return nil, err
-	}
-	if err := fault.Step("launch.create"); err != nil {
-		return nil, err
-	}
-	p := &process{timeout: l.options.KillTimeout, group: &group, readiness: readiness, delegate: app.Delegate}
+	p := &process{Process: main}
 	if err := makeState(filepath.Join(app.StateDir, app.ID)); err != nil {
 		if errors.Is(err, fs.ErrExist) {
 			return nil, cell.Busy(app.ID)
 		}
 		return nil, err
 	}
-	p.state = filepath.Join(app.StateDir, app.ID)
+	p.State = filepath.Join(app.StateDir, app.ID)
 	if err := l.startIn(ctx, p, app, id, mounts); err != nil {
 		return nil, errors.Join(err, p.abandon())
 	}
-	p.results = append(cell.ReadBack(p.pid, app.Results), results...)
+	p.Started(app)
 	return p, nil
 }
 
@@ -156,7 +148,7 @@ func (l *launcher) prepare(app launch.App) (id identity, mounts []mount, err err
 }
 
 func (l *launcher) startIn(ctx context.Context, p *process, app launch.App, id identity, mounts []mount) error {
-	leaf := p.group.Below(cell.MainLeaf)
+	leaf := p.Group.Below(cell.MainLeaf)
 	files := &files{}
 	defer files.close()
 	paths, err := files.makeLeaf(p, leaf)

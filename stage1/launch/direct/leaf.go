@@ -56,7 +56,7 @@ func (f *files) makeLeaf(p *process, group cgroup.Group) (map[string]string, err
 	if err != nil {
 		return nil, err
 	}
-	if p.leaf, err = cell.NewLeaf(paths); err != nil {
+	if p.Leaf, err = cell.NewLeaf(paths); err != nil {
 		return nil, err
 	}
 	var folders []string

@@ -69,6 +69,18 @@ func borrowed(fd int) *os.File {
 	return os.NewFile(uintptr(own), "namespace")
 }
 
+// process implements launch.Process.
+type process struct {
+	*cell.Process
+	released bool // it may have executed its program
+}
+
+// abandon leaves nothing of a start that failed.
+func (p *process) abandon() error {
+	p.Abandon()
+	return p.Destroy()
+}
+
 // job is one start of a process.
 type job struct {
 	launcher *launcher
@@ -99,7 +111,7 @@ func (p *process) run(ctx context.Context, j *job) error {
 		return err
 	}
 	defer list.Close()
-	control, remote, err := controlPair()
+	control, remote, err := sealed.ControlPair()
 	if err != nil {
 		return err
 	}
@@ -108,7 +120,7 @@ func (p *process) run(ctx context.Context, j *job) error {
 	var once sync.Once
 	stop := context.AfterFunc(ctx, func() {
 		once.Do(func() { _ = control.SetDeadline(time.Unix(1, 0)) })
-		p.leaf.Kill()
+		p.Leaf.Kill()
 	})
 	err = p.spawn(j, list, remote)
 	remote.Close()
@@ -157,8 +169,8 @@ func (p *process) spawn(j *job, list, remote *os.File) error {
 		return fmt.Errorf("applaunch: %w", err)
 	}
 	if n := int(binary.LittleEndian.Uint32(pid)); n != 0 {
-		p.pid = n
-		p.child, err = os.FindProcess(n)
+		p.Pid = n
+		p.Child, err = os.FindProcess(n)
 	}
 	return err
 }
@@ -191,10 +203,10 @@ func (p *process) converse(control *os.File, j *job) error {
 				unix.Close(fd)
 				return fmt.Errorf("terminal: %w", err)
 			}
-			p.console = os.NewFile(uintptr(fd), "/dev/ptmx")
+			p.Terminal = os.NewFile(uintptr(fd), "/dev/ptmx")
 		case msgReady:
 			// What the set-up itself ran into is not the program's doing.
-			p.leaf.Baseline()
+			p.Leaf.Baseline()
 			if err := j.release(); err != nil {
 				return err
 			}
@@ -311,17 +323,4 @@ func memoryFile(data []byte) (*os.File, error) {
 		return nil, fmt.Errorf("memfd: %w", err)
 	}
 	return f, nil
-}
-
-// controlPair makes the socket; the first end can be read with a deadline.
-func controlPair() (local, remote *os.File, err error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("socketpair: %w", err)
-	}
-	if err := unix.SetNonblock(fds[0], true); err != nil {
-		_, _ = unix.Close(fds[0]), unix.Close(fds[1])
-		return nil, nil, fmt.Errorf("socketpair: %w", err)
-	}
-	return os.NewFile(uintptr(fds[0]), "applaunch"), os.NewFile(uintptr(fds[1]), "supervisor"), nil
 }

@@ -14,7 +14,7 @@ import (
 
 func launcherOf() launch.Launcher { return New(Options{}) }
 
-func TestMain(m *testing.M) { launchtest.Main(m, launcherOf, build) }
+func TestMain(m *testing.M) { os.Exit(launchtest.Main(m, launcherOf, build)) }
 
 func TestSuite(t *testing.T) { launchtest.Run(t, launcherOf) }
 

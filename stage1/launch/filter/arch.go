@@ -57,8 +57,9 @@ func find(name specs.Arch) (arch, bool) {
 		return arch{name, 0xc00000b7, true, false, arm64, none}, true
 	case specs.ArchARM:
 		return arch{name, 0x40000028, false, false, arm, none}, true
+	default:
+		return arch{}, false
 	}
-	return arch{}, false
 }
 
 // native is the architecture of this program, which is always among a filter's.

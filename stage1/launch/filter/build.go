@@ -159,6 +159,7 @@ func (b *builder) condition(a arch, c condition, yes, no int) int {
 	switch c.op {
 	case specs.OpNotEqual, specs.OpLessThan, specs.OpLessEqual:
 		yes, no = no, yes
+	default:
 	}
 	code := uint16(jeq)
 	switch c.op {
@@ -166,6 +167,7 @@ func (b *builder) condition(a arch, c condition, yes, no int) int {
 		code = jgt
 	case specs.OpGreaterEqual, specs.OpLessThan:
 		code = jge
+	default:
 	}
 	b.jump(code, halves[0], yes, no)
 	lowHalf := b.masked(low, uint32(mask))

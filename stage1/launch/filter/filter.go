@@ -123,8 +123,9 @@ func action(a specs.LinuxSeccompAction, errno *uint) (uint32, error) {
 		return data(retTrace), nil
 	case specs.ActLog:
 		return retLog, nil
+	default: // also to notify another process: there is none
+		return 0, errs.Newf(errs.Unsupported, "action %q: unknown", a)
 	}
-	return 0, errs.Newf(errs.Unsupported, "action %q: unknown", a)
 }
 
 func flagsOf(list []specs.LinuxSeccompFlag) (uint, error) {

@@ -49,7 +49,7 @@ func testDestroyDaemons(t *testing.T, launcher func() launch.Launcher) {
 	}
 	daemon := 0
 	for _, pid := range p.leafPIDs(cell.MainLeaf) {
-		if comm, _, _ := statOf("/proc/" + pid); comm == "sh" { // not one of its short-lived children
+		if comm, _ := statOf("/proc/" + pid); comm == "sh" { // not one of its short-lived children
 			daemon, err = strconv.Atoi(pid)
 			p.must(err)
 		}

@@ -266,7 +266,7 @@ func openable(t *testing.T) string {
 			t.Fatal(err)
 		}
 		fd, err := unix.Open(node, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-		os.Remove(node)
+		_ = os.Remove(node)
 		if err == nil {
 			unix.Close(fd)
 			return fmt.Sprintf("c %d %d", d[0], d[1])

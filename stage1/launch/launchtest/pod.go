@@ -41,46 +41,47 @@ const (
 
 // Main is the TestMain of a launcher's package. What prepare does is undone by
 // the function that it returns.
-func Main(m *testing.M, launcher func() launch.Launcher, prepare func() (func(), error)) {
+func Main(m *testing.M, launcher func() launch.Launcher, prepare func() (func(), error)) int {
 	switch os.Getenv(partEnv) {
 	case partSupervisor:
 		if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
-			fatal(err)
+			return failed(err)
 		}
-		os.Exit(m.Run())
+		return m.Run()
 	case partPodInit:
-		fatal(podInit())
+		return failed(podInit())
 	case partExec:
-		os.Exit(execPart(launcher()))
+		return execPart(launcher())
 	}
 	if os.Geteuid() != 0 {
-		os.Exit(m.Run()) // each test skips itself
+		return m.Run() // each test skips itself
 	}
 	trace, err := os.CreateTemp("", "rkt-trace-")
 	if err != nil {
-		fatal(err)
+		return failed(err)
 	}
 	undo, err := prepare()
 	if err != nil {
-		fatal(err)
+		return failed(err)
 	}
+	defer undo()
+	defer func() { _ = os.Remove(trace.Name()) }()
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Env = append(os.Environ(), partEnv+"="+partSupervisor, traceEnv+"="+trace.Name())
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS, Pdeathsig: unix.SIGKILL}
 	err = cmd.Run()
-	os.Remove(trace.Name())
-	undo()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		os.Exit(exit.ExitCode())
+		return exit.ExitCode()
 	} else if err != nil {
-		fatal(err)
+		return failed(err)
 	}
+	return 0
 }
 
-func fatal(err error) {
+func failed(err error) int {
 	fmt.Fprintln(os.Stderr, err)
-	os.Exit(1)
+	return 1
 }
 
 // podInit is PID 1 of a test's pod: it reaps, and ends with the supervisor,
@@ -239,7 +240,7 @@ func (p *pod) checkClean() {
 		p.t.Errorf("state left: %v", left)
 	}
 	for _, pid := range p.children() {
-		comm, _, _ := statOf("/proc/" + strconv.Itoa(pid))
+		comm, _ := statOf("/proc/" + strconv.Itoa(pid))
 		p.t.Errorf("process left: %d %s", pid, comm)
 	}
 }
@@ -253,7 +254,7 @@ func (p *pod) children() []int {
 		if err != nil || pid == p.init.Process.Pid {
 			continue
 		}
-		if _, parent, _ := statOf(dir); parent == os.Getpid() {
+		if _, parent := statOf(dir); parent == os.Getpid() {
 			all = append(all, pid)
 		}
 	}
@@ -391,14 +392,14 @@ func (p *pod) sh(script string) string {
 	return strings.TrimSpace(r.stdout)
 }
 
-func statOf(dir string) (comm string, parent int, zombie bool) {
+func statOf(dir string) (comm string, parent int) {
 	data, err := os.ReadFile(filepath.Join(dir, "stat"))
 	if err != nil {
-		return "", 0, false
+		return "", 0
 	}
 	text := string(data)
 	open, end := strings.IndexByte(text, '('), strings.LastIndexByte(text, ')')
 	f := strings.Fields(text[end+1:])
 	parent, _ = strconv.Atoi(f[1])
-	return text[open+1 : end], parent, f[0] == "Z"
+	return text[open+1 : end], parent
 }

@@ -33,7 +33,7 @@ func (l *launcher) Exec(ctx context.Context, stateDir, id string, e launch.Exec)
 	if err != nil {
 		return nil, err
 	}
-	p := &process{timeout: l.killTimeout}
+	p := &process{&cell.Process{Timeout: l.killTimeout}}
 	if err := l.exec(ctx, p, stateDir, id, state, cmd, e); err != nil {
 		return nil, named("run in", cmd.Name, e.Argv, errors.Join(err, p.abandon()))
 	}
@@ -57,8 +57,8 @@ func (l *launcher) exec(ctx context.Context, p *process, stateDir, id string, st
 		return err
 	}
 	child := id + "." + cell.ExecPrefix + strconv.Itoa(n)
-	p.state = filepath.Join(stateDir, child)
-	if err := writeState(p.state, state); err != nil {
+	p.State = filepath.Join(stateDir, child)
+	if err := writeState(p.State, state); err != nil {
 		return err
 	}
 	c, err := rlc.Load(stateDir, child)
@@ -121,22 +121,9 @@ func inherit(state *rlc.State) ([]cell.Rlimit, error) {
 	if err != nil {
 		return nil, err
 	}
-	adj, err := cell.OOMScoreAdjOf(strconv.Itoa(pid))
-	if err != nil {
+	if state.Config.OomScoreAdj, err = cell.BesideScore(pid); err != nil {
 		return nil, err
 	}
-	own, err := cell.OOMScoreAdjOf("self")
-	if err != nil {
-		return nil, err
-	}
-	exceed, err := cell.MayExceed()
-	if err != nil {
-		return nil, err
-	}
-	if !exceed {
-		adj = max(adj, own)
-	}
-	state.Config.OomScoreAdj = &adj
 	// The library starts its child in the rootfs, which is mounted in the
 	// supervisor's namespace only; joining the app's leads to it anyhow.
 	state.Config.Rootfs = "/"
@@ -164,7 +151,7 @@ func (p *process) makeLeaf(state *rlc.State) (int, error) {
 	for controller, path := range main {
 		paths[controller] = filepath.Join(filepath.Dir(path), name)
 	}
-	if p.leaf, err = cell.NewLeaf(paths); err != nil {
+	if p.Leaf, err = cell.NewLeaf(paths); err != nil {
 		return 0, err
 	}
 	conf := *state.Config.Cgroups

@@ -71,15 +71,8 @@ func (l *launcher) start(ctx context.Context, app launch.App) (*process, error) 
 	if err != nil {
 		return nil, err
 	}
-	group, results, err := cell.Limit(app)
+	main, err := cell.Main(app, l.killTimeout)
 	if err != nil {
-		return nil, err
-	}
-	ready, err := cell.Readiness(app)
-	if err != nil {
-		return nil, err
-	}
-	if err := fault.Step("launch.create"); err != nil {
 		return nil, err
 	}
 	c, err := rlc.Create(app.StateDir, app.ID, config)
@@ -89,14 +82,11 @@ func (l *launcher) start(ctx context.Context, app launch.App) (*process, error) 
 	if err != nil {
 		return nil, err
 	}
-	p := &process{
-		timeout: l.killTimeout,
-		state:   filepath.Join(app.StateDir, app.ID),
-		group:   &group, readiness: ready, delegate: app.Delegate,
-	}
+	p := &process{main}
+	p.State = filepath.Join(app.StateDir, app.ID)
 	st, err := c.State()
 	if err == nil {
-		p.leaf, err = cell.NewLeaf(st.CgroupPaths)
+		p.Leaf, err = cell.NewLeaf(st.CgroupPaths)
 	}
 	if err == nil {
 		err = p.run(ctx, app.Stdio, app.UID, &job{
@@ -118,7 +108,7 @@ func (l *launcher) start(ctx context.Context, app launch.App) (*process, error) 
 	if err != nil {
 		return nil, errors.Join(err, p.abandon())
 	}
-	p.results = append(cell.ReadBack(p.pid, app.Results), results...)
+	p.Started(app)
 	return p, nil
 }
 
@@ -149,18 +139,18 @@ func (p *process) run(ctx context.Context, stdio launch.Stdio, uid int, j *job) 
 	defer console.close()
 
 	// The library can't be interrupted, but its child can.
-	stop := context.AfterFunc(ctx, func() { p.leaf.Kill() })
+	stop := context.AfterFunc(ctx, func() { p.Leaf.Kill() })
 	err = j.container.Start(j.process)
 	statusW.Close()
 	if pid, perr := j.process.Pid(); perr == nil {
-		p.child, p.pid = j.process, pid
+		p.Child, p.Pid = j.process, pid
 	}
 	if err == nil {
 		err = p.release(j)
 	}
 	if err != nil {
 		// It may be alive, at the fifo, and would not close the pipe.
-		p.kill()
+		p.Kill()
 	}
 	// Reads to the end, which comes when the program's exec closes the other
 	// end, or when the child has died. Only the latter leaves a message.
@@ -175,29 +165,26 @@ func (p *process) run(ctx context.Context, stdio launch.Stdio, uid int, j *job) 
 		err = join(err, string(text))
 	}
 	if err == nil {
-		p.console, err = console.receive()
+		p.Terminal, err = console.receive()
 	}
 	return err
 }
 
 func (p *process) release(j *job) error {
 	// What the set-up itself ran into is not the app's doing.
-	p.leaf.Baseline()
+	p.Leaf.Baseline()
 	if j.release == nil {
 		return nil
 	}
-	if err := p.leaf.Hold(p.group, p.pid, p.delegate); err != nil {
-		return err
-	}
-	var err error
-	if p.unwatch, err = cell.Watch(p.group, p.readiness); err != nil {
+	if err := p.Hold(); err != nil {
 		return err
 	}
 	if err := fault.Step("launch.release"); err != nil {
 		return err
 	}
-	if err = j.release(); err != nil {
-		unblock(p.state)
+	err := j.release()
+	if err != nil {
+		unblock(p.State)
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package libcontainer
 
 import (
+	"os"
 	"testing"
 
 	"github.com/rkt-pods/rkt/stage1/launch"
@@ -12,7 +13,7 @@ func init() { InitMain() }
 func launcherOf() launch.Launcher { return New(Options{}) }
 
 func TestMain(m *testing.M) {
-	launchtest.Main(m, launcherOf, func() (func(), error) { return func() {}, nil })
+	os.Exit(launchtest.Main(m, launcherOf, func() (func(), error) { return func() {}, nil }))
 }
 
 func TestSuite(t *testing.T) { launchtest.Run(t, launcherOf) }
