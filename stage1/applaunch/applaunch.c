@@ -52,7 +52,7 @@
 #define PROGRAM 4
 
 #define PAGE 4096
-#define SLOTS 256
+#define SLOTS 4096
 
 #define PROT_RW 3
 #define SHARED_ 1

@@ -28,7 +28,7 @@ const (
 	magic      = 0x726b7431
 	headerSize = 4096 // a page of its own, which both sides share
 	opSize     = 88
-	maxSlots   = 256
+	maxSlots   = 4096
 	pidOffset  = 12
 )
 

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -23,6 +24,9 @@ var update = flag.Bool("update", false, "rewrite the golden lists")
 // golden compares a list of operations with the one in testdata.
 func golden(t *testing.T, name string, p *program) {
 	t.Helper()
+	if runtime.GOARCH != "amd64" {
+		t.Skip("some flags have other numbers on this architecture")
+	}
 	file := filepath.Join("testdata", name+".txt")
 	got := p.String()
 	if *update {
