@@ -45,32 +45,38 @@ func isController(option string) bool {
 	return !hasValue || name == "name"
 }
 
-// Make makes the group's folder in all hierarchies, ready for processes, with
-// all the controllers that v2 has. It returns the folders by controller; that
-// of "" is in the cgroup2 hierarchy.
-func (g Group) Make() (map[string]string, error) {
-	if err := fault.Step("cgroup.create"); err != nil {
-		return nil, err
-	}
+// Paths are the group's folders by controller; that of "" is in the cgroup2
+// hierarchy.
+func (g Group) Paths() map[string]string {
 	paths := map[string]string{"": g.unified()}
 	for controller, mount := range g.host.controllers {
 		if isController(controller) {
 			paths[controller] = filepath.Join(mount, g.rel)
 		}
 	}
+	return paths
+}
+
+// Make makes the group's folders, ready for processes, with all the
+// controllers that v2 has.
+func (g Group) Make() error {
+	if err := fault.Step("cgroup.create"); err != nil {
+		return err
+	}
+	paths := g.Paths()
 	for _, path := range paths {
 		if err := mkdirAll(path); err != nil {
-			return nil, fmt.Errorf("create cgroup: %w", err)
+			return fmt.Errorf("create cgroup: %w", err)
 		}
 	}
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 		if dir, ok := paths["cpuset"]; ok {
 			if err := fillCPUSet(g.host.controllers["cpuset"], dir, file); err != nil {
-				return nil, fmt.Errorf("create cgroup: %w", err)
+				return fmt.Errorf("create cgroup: %w", err)
 			}
 		}
 	}
-	return paths, g.controllers()
+	return g.controllers()
 }
 
 // controllers turns on what v2 has of them: all that the store's tree has, and

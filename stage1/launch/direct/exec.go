@@ -116,14 +116,15 @@ func (l *launcher) exec(ctx context.Context, p *process, st state, pidfd int, e 
 	if id.OOMAdj, err = cell.BesideScore(st.Main.PID); err != nil {
 		return err
 	}
+	app, err := cell.GroupAt(filepath.Dir(st.Leaf))
+	if err != nil {
+		return err
+	}
 	_, name, err := cell.FreeLeaf(filepath.Dir(st.Paths[""]))
 	if err != nil {
 		return err
 	}
-	group, err := cell.GroupAt(filepath.Join(filepath.Dir(st.Leaf), name))
-	if err != nil {
-		return err
-	}
+	group := app.Below(name)
 	files := &files{}
 	defer files.close()
 	paths, err := files.makeLeaf(p, group)

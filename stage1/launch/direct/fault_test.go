@@ -8,4 +8,4 @@ import (
 	"github.com/rkt-pods/rkt/stage1/launch/launchtest"
 )
 
-func TestFaults(t *testing.T) { launchtest.Faults(t, launcherOf) }
+func TestFaults(t *testing.T) { launchtest.Faults(t, launcherOf, "launch.devices", "cgroup.create") }

@@ -10,8 +10,10 @@ import (
 	"github.com/opencontainers/cgroups"
 	_ "github.com/opencontainers/cgroups/devices" // the program that v2 asks about devices
 	devices "github.com/opencontainers/cgroups/devices/config"
+	"golang.org/x/sys/unix"
 
 	"github.com/rkt-pods/rkt/pkg/cgroup"
+	"github.com/rkt-pods/rkt/pkg/fault"
 	"github.com/rkt-pods/rkt/stage1/launch/cell"
 	"github.com/rkt-pods/rkt/stage1/plan"
 )
@@ -52,11 +54,12 @@ func (r rule) String() string {
 // makeLeaf makes the folders of a process's cgroup, and opens the files by
 // which the launcher process enters.
 func (f *files) makeLeaf(p *process, group cgroup.Group) (map[string]string, error) {
-	paths, err := group.Make()
-	if err != nil {
+	paths := group.Paths()
+	var err error
+	if p.Leaf, err = cell.NewLeaf(paths); err != nil { // from here on a failure removes it
 		return nil, err
 	}
-	if p.Leaf, err = cell.NewLeaf(paths); err != nil {
+	if err := group.Make(); err != nil {
 		return nil, err
 	}
 	var folders []string
@@ -68,11 +71,12 @@ func (f *files) makeLeaf(p *process, group cgroup.Group) (map[string]string, err
 	slices.Sort(folders)
 	folders = append(slices.Compact(folders), filepath.Join(paths[""], "cgroup.procs"))
 	for _, path := range folders {
-		file, err := os.OpenFile(path, os.O_WRONLY, 0)
+		// Not os.OpenFile, which would offer it to the poller first.
+		fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
-			return nil, fmt.Errorf("enter cgroup: %w", err)
+			return nil, fmt.Errorf("enter cgroup: %s: %w", path, err)
 		}
-		f.open = append(f.open, file)
+		f.open = append(f.open, os.NewFile(uintptr(fd), path))
 		f.cgroups++
 	}
 	return paths, nil
@@ -80,6 +84,9 @@ func (f *files) makeLeaf(p *process, group cgroup.Group) (map[string]string, err
 
 // setDevices gives a leaf its device rules.
 func setDevices(paths map[string]string, rules []rule) error {
+	if err := fault.Step("launch.devices"); err != nil {
+		return err
+	}
 	if err := writeDevices(paths, rules); err != nil {
 		return fmt.Errorf("device rules: %w", err)
 	}

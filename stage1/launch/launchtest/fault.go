@@ -32,7 +32,8 @@ func passes(t *testing.T, step string) int {
 
 // Faults fails each step of a start in turn: the error comes back and
 // nothing is left. The steps that clean up are failed as well, and done again.
-func Faults(t *testing.T, launcher func() launch.Launcher) {
+// The further steps are a launcher's own, which both ways pass.
+func Faults(t *testing.T, launcher func() launch.Launcher, further ...string) {
 	p := newPod(t, launcher)
 	main := p.start(p.app("/bin/sh", "-c", "echo up; exec sleep 1000"))
 	id := "web-" + strconv.Itoa(p.starts)
@@ -48,13 +49,18 @@ func Faults(t *testing.T, launcher func() launch.Launcher) {
 	}
 	// A launcher may write a state for one of them only.
 	both := func() error { return errors.Join(start(), run()) }
-	for _, c := range []struct {
+	type attempt struct {
 		step string
 		try  func() error
-	}{
+	}
+	attempts := []attempt{
 		{"launch.create", start}, {"launch.start", start}, {"launch.release", start},
 		{"launch.leaf", run}, {"launch.state", both}, {"launch.start", run},
-	} {
+	}
+	for _, step := range further {
+		attempts = append(attempts, attempt{step, start}, attempt{step, run})
+	}
+	for _, c := range attempts {
 		t.Setenv("RKT_FAULT", c.step+"@"+strconv.Itoa(passes(t, c.step)+1)+":EIO")
 		if err := c.try(); !errors.Is(err, unix.EIO) {
 			t.Errorf("%s: its failure did not come back: %v", c.step, err)
