@@ -43,7 +43,7 @@ bin/podinit bin/applaunch: bin/%: stage1/podinit/sys.h
 	@mkdir -p bin
 	$(CC) $(INITFLAGS) -o $@ stage1/$*/$*.c
 bin/podinit: stage1/podinit/podinit.c
-bin/applaunch: stage1/applaunch/applaunch.c
+bin/applaunch: stage1/applaunch/applaunch.c stage1/applaunch/inside.h
 
 .PHONY: install
 install: all

@@ -185,16 +185,7 @@ func testTTY(t *testing.T, launcher func() launch.Launcher) {
 	exit, err := proc.Wait()
 	p.must(err)
 	p.must(proc.Destroy())
-	var out strings.Builder
-	buf := make([]byte, 4096)
-	for {
-		n, err := console.Read(buf)
-		out.Write(buf[:n])
-		if err != nil { // EIO: the last of the other end is closed
-			break
-		}
-	}
-	text := strings.ReplaceAll(out.String(), "\r", "")
+	text := strings.ReplaceAll(drain(console), "\r", "")
 	if exit.Status.ExitStatus() != 5 {
 		t.Errorf("exit: %#x", exit.Status)
 	}
@@ -219,9 +210,22 @@ func testExecTTY(t *testing.T, launcher func() launch.Launcher) {
 	exit, err := proc.Wait()
 	p.must(err)
 	p.must(proc.Destroy())
+	out := drain(proc.Console())
+	if exit.Status.ExitStatus() != 6 || out != "30 90\r\n1000\r\n" {
+		t.Errorf("exit %#x, %q", exit.Status, out)
+	}
+}
+
+// drain reads what a terminal still has once the last of its other end is
+// closed, which is an EIO.
+func drain(console *os.File) string {
+	var out strings.Builder
 	buf := make([]byte, 4096)
-	n, err := proc.Console().Read(buf)
-	if exit.Status.ExitStatus() != 6 || string(buf[:n]) != "30 90\r\n1000\r\n" {
-		t.Errorf("exit %#x, %q, %v", exit.Status, buf[:n], err)
+	for {
+		n, err := console.Read(buf)
+		out.Write(buf[:n])
+		if err != nil {
+			return out.String()
+		}
 	}
 }
