@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt-pods/rkt/pkg/atomicfile"
+	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/fault"
 	"github.com/rkt-pods/rkt/pkg/proc"
 	"github.com/rkt-pods/rkt/stage1/launch"
@@ -26,6 +27,26 @@ type state struct {
 	Leaf     string            `json:"leaf"`  // of the main process, relative to each hierarchy's root
 	Paths    map[string]string `json:"paths"` // its folders, by controller
 	Devices  []rule            `json:"devices"`
+	// The supervisor and its descriptor of applaunch: what lies beside the
+	// executable may have been replaced by a later version since.
+	Supervisor proc.ID `json:"supervisor"`
+	Program    int     `json:"program"`
+}
+
+// openProgram opens the supervisor's copy of applaunch.
+func (s state) openProgram() (int, error) {
+	fd, err := unix.Open(fmt.Sprintf("/proc/%d/fd/%d", s.Supervisor.PID, s.Program), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("applaunch: %w", err)
+	}
+	// The pid and the number are the supervisor's, and nobody can have changed
+	// what is in the file.
+	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	if err != nil || seals&unix.F_SEAL_WRITE == 0 || !s.Supervisor.Alive() {
+		_ = unix.Close(fd)
+		return -1, errs.Newf(errs.Unavailable, "applaunch: the supervisor has ended, or has it no more")
+	}
+	return fd, nil
 }
 
 func makeState(dir string) error {
@@ -134,12 +155,17 @@ func (l *launcher) exec(ctx context.Context, p *process, st state, pidfd int, e 
 	if err := setDevices(paths, st.Devices); err != nil {
 		return err
 	}
+	exe, err := st.openProgram()
+	if err != nil {
+		return err
+	}
+	defer unix.Close(exe)
 	f, err := l.facts(files.inherit(-1, -1, -1, -1, pidfd), id.Stdio)
 	if err != nil {
 		return err
 	}
 	return p.run(ctx, &job{
-		launcher: l, program: compileBeside(id, f), files: files, stdio: id.Stdio, uid: id.Command.UID,
+		exe: exe, program: compileBeside(id, f), files: files, stdio: id.Stdio, uid: id.Command.UID,
 		release: group.InheritThrottle,
 	})
 }

@@ -26,6 +26,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/proc"
 	"github.com/rkt-pods/rkt/stage1/launch"
 	"github.com/rkt-pods/rkt/stage1/launch/cell"
 	"github.com/rkt-pods/rkt/stage1/launch/filter"
@@ -161,11 +162,20 @@ func (l *launcher) startIn(ctx context.Context, p *process, app launch.App, id i
 		return err
 	}
 	f.hierarchies = leaf.Hierarchies()
+	exe, err := l.program()
+	if err != nil {
+		return err
+	}
+	self, err := proc.Self()
+	if err != nil {
+		return err
+	}
 	st := state{
+		Supervisor: self, Program: exe,
 		Identity: id, Leaf: filepath.Join(app.CgroupPath, cell.MainLeaf), Paths: paths, Devices: deviceRules(app.App),
 	}
 	return p.run(ctx, &job{
-		launcher: l, program: compileStart(app, id, mounts, f), files: files, stdio: id.Stdio, uid: id.Command.UID,
+		exe: exe, program: compileStart(app, id, mounts, f), files: files, stdio: id.Stdio, uid: id.Command.UID,
 		release: func() error { return p.release(st) },
 	})
 }

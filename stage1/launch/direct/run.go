@@ -83,12 +83,12 @@ func (p *process) abandon() error {
 
 // job is one start of a process.
 type job struct {
-	launcher *launcher
-	program  *program
-	files    *files
-	stdio    launch.Stdio
-	uid      int
-	release  func() error // looks after the process that waits, before it may go on
+	exe     int // applaunch
+	program *program
+	files   *files
+	stdio   launch.Stdio
+	uid     int
+	release func() error // looks after the process that waits, before it may go on
 }
 
 // run starts the job's process and returns once its program has been executed.
@@ -135,12 +135,8 @@ func (p *process) run(ctx context.Context, j *job) error {
 
 // spawn runs the launcher process to its end, which is at the fork.
 func (p *process) spawn(j *job, list, remote *os.File) error {
-	exe, err := j.launcher.program()
-	if err != nil {
-		return err
-	}
 	extra := append([]*os.File{remote, list}, j.files.open...)
-	exe, err = sealed.Clear(exe, append(extra, j.stdio.Stdin, j.stdio.Stdout, j.stdio.Stderr)...)
+	exe, err := sealed.Clear(j.exe, append(extra, j.stdio.Stdin, j.stdio.Stdout, j.stdio.Stderr)...)
 	if err != nil {
 		return err
 	}
