@@ -1,5 +1,4 @@
-# Everything a person types. `go build ./cmd/...` works without it, once
-# libseccomp's headers are there.
+# Everything a person types. `go build ./cmd/...` works without it.
 
 VERSION ?= $(shell cat VERSION)
 PREFIX  ?= /usr/local
@@ -8,27 +7,30 @@ FUZZTIME ?= 10s
 
 PKG     := github.com/rkt-pods/rkt
 LDFLAGS := -s -w -buildid= -X $(PKG)/pkg/version.Version=$(VERSION)
-TAGS    := seccomp runc_nocriu netgo osusergo
+# What stage1 is built with. `make TAGS="libcontainer seccomp runc_nocriu netgo
+# osusergo"` builds it with the other launcher, which links libseccomp.
+TAGS    := netgo osusergo
+# Of both launchers, for tests and linters.
+ALLTAGS := seccomp runc_nocriu netgo osusergo
 GOFLAGS += -trimpath -buildvcs=false
 CC      ?= gcc
 
-# PID 1 of every pod: no C library, a few kilobytes.
+# PID 1 of every pod, and what becomes an app: no C library, a few kilobytes.
 INITFLAGS := -Os -static -nostdlib -nostartfiles -ffreestanding -fno-stack-protector -fno-builtin \
 	-fno-pie -no-pie -fno-asynchronous-unwind-tables -Wall -Wextra -Werror \
 	-Wl,--build-id=none -Wl,-z,noexecstack -Wl,-z,norelro -s
 export GOFLAGS
 
 .PHONY: all
-all: bin/rkt bin/rkt-fetch bin/rkt-verify bin/stage1 bin/podinit bin/rkt-cni
+all: bin/rkt bin/rkt-fetch bin/rkt-verify bin/stage1 bin/podinit bin/applaunch bin/rkt-cni
 
-# rkt and its helpers are pure Go; stage1 needs cgo for libcontainer's and its own C part
-# that must run before the Go runtime, and is static so that it runs anywhere.
+# rkt and its helpers are pure Go; stage1 needs cgo for a C part that must run
+# before the Go runtime, and is static so that it runs anywhere.
 .PHONY: bin/rkt bin/rkt-fetch bin/rkt-verify bin/stage1
 bin/rkt bin/rkt-fetch bin/rkt-verify:
 	CGO_ENABLED=0 go build -ldflags '$(LDFLAGS)' -o $@ ./cmd/$(@F)
 
 bin/stage1:
-	@pkg-config --exists libseccomp || { echo "make: stage1 needs libseccomp's headers and pkg-config: 'make host' installs them on Debian" >&2; exit 1; }
 	CGO_ENABLED=1 go build -tags '$(TAGS)' -ldflags '$(LDFLAGS) -linkmode external -extldflags -static' -o $@ ./cmd/stage1
 
 # The stock network plugins, as one program with a name for each in bin/cni.
@@ -37,9 +39,11 @@ bin/rkt-cni:
 	@mkdir -p bin
 	LDFLAGS='-s -w -buildid=' dist/cni/build bin
 
-bin/podinit: stage1/podinit/podinit.c
+bin/podinit bin/applaunch: bin/%: stage1/podinit/sys.h
 	@mkdir -p bin
-	$(CC) $(INITFLAGS) -o $@ $<
+	$(CC) $(INITFLAGS) -o $@ stage1/$*/$*.c
+bin/podinit: stage1/podinit/podinit.c
+bin/applaunch: stage1/applaunch/applaunch.c stage1/applaunch/inside.h
 
 .PHONY: install
 install: all
@@ -48,6 +52,7 @@ install: all
 	install -D -m 0755 bin/rkt-fetch $(DESTDIR)$(PREFIX)/libexec/rkt/rkt-fetch
 	install -D -m 0755 bin/stage1 $(DESTDIR)$(PREFIX)/libexec/rkt/stage1
 	install -D -m 0755 bin/podinit $(DESTDIR)$(PREFIX)/libexec/rkt/podinit
+	install -D -m 0755 bin/applaunch $(DESTDIR)$(PREFIX)/libexec/rkt/applaunch
 	install -D -m 0755 bin/rkt-cni $(DESTDIR)$(PREFIX)/libexec/rkt/rkt-cni
 	mkdir -p $(DESTDIR)$(PREFIX)/libexec/rkt/cni
 	cp -P bin/cni/* $(DESTDIR)$(PREFIX)/libexec/rkt/cni/
@@ -72,12 +77,12 @@ check: host all lint
 
 .PHONY: test
 test: all
-	go test -tags '$(TAGS)' ./...
+	go test -tags '$(ALLTAGS)' ./...
 
 .PHONY: lint
 lint:
 	@test -z "$$(gofmt -l cmd pkg stage0 stage1 tests)" || { echo "gofmt -w these:"; gofmt -l cmd pkg stage0 stage1 tests; exit 1; }
-	go vet -tags '$(TAGS)' ./...
+	go vet -tags '$(ALLTAGS)' ./...
 	shellcheck dist/cni/build dist/host-setup tests/check tests/demo tests/vm/vm-run .ci/run
 	tests/lint
 

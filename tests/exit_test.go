@@ -130,7 +130,7 @@ func TestRunRm(t *testing.T) {
 func TestPlainChroot(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	for _, name := range []string{"rkt", "stage1", "podinit"} {
+	for _, name := range []string{"rkt", "stage1", "podinit", "applaunch"} {
 		if out, err := exec.Command("cp", filepath.Join(bin, name), root).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}

@@ -140,13 +140,13 @@ func buildFaulty(t *testing.T) string {
 	dir := t.TempDir()
 	for _, args := range [][]string{
 		{"-tags", "fault", "-o", filepath.Join(dir, "rkt"), "../cmd/rkt"},
-		{"-tags", "seccomp runc_nocriu netgo osusergo fault", "-ldflags", "-linkmode external -extldflags -static", "-o", filepath.Join(dir, "stage1"), "../cmd/stage1"},
+		{"-tags", "netgo osusergo fault", "-ldflags", "-linkmode external -extldflags -static", "-o", filepath.Join(dir, "stage1"), "../cmd/stage1"},
 	} {
 		if out, err := exec.Command("go", append([]string{"build", "-trimpath", "-buildvcs=false"}, args...)...).CombinedOutput(); err != nil {
 			t.Fatalf("go build %v: %v\n%s", args, err, out)
 		}
 	}
-	for _, name := range []string{"podinit", "rkt-fetch", "rkt-verify"} {
+	for _, name := range []string{"podinit", "applaunch", "rkt-fetch", "rkt-verify"} {
 		if err := os.Link(filepath.Join(bin, name), filepath.Join(dir, name)); err != nil {
 			data, err := os.ReadFile(filepath.Join(bin, name))
 			if err == nil {

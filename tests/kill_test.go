@@ -259,7 +259,7 @@ func TestOrdinaryUser(t *testing.T) {
 	}
 	t.Cleanup(h.clean)
 	h.dir = filepath.Join(dir, "data")
-	for _, name := range []string{"rkt", "stage1", "podinit"} {
+	for _, name := range []string{"rkt", "stage1", "podinit", "applaunch"} {
 		if out, err := exec.Command("cp", filepath.Join(bin, name), dir).CombinedOutput(); err != nil {
 			t.Fatalf("%v %s", err, out)
 		}

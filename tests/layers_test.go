@@ -32,12 +32,12 @@ var mayImport = map[string][]string{
 }
 
 // pure packages touch neither files nor processes nor the network.
-var pure = []string{"pkg/lifecycle", "pkg/appc", "pkg/podspec", "pkg/ref", "pkg/abi", "pkg/errs", "pkg/limits", "stage0/podplan", "stage0/kube", "stage1/plan"}
+var pure = []string{"pkg/lifecycle", "pkg/appc", "pkg/podspec", "pkg/ref", "pkg/abi", "pkg/errs", "pkg/limits", "stage1/launch/filter", "stage0/podplan", "stage0/kube", "stage1/plan"}
 
 // onlyIn keeps a library out of everything but one package and the tests.
 var onlyIn = map[string]string{
 	"github.com/opencontainers/runc":    "stage1/launch/libcontainer",
-	"github.com/opencontainers/cgroups": "stage1/launch/libcontainer",
+	"github.com/opencontainers/cgroups": "stage1/launch/",
 	"github.com/spf13/":                 "cmd/rkt",
 	"github.com/ProtonMail/go-crypto":   "stage0/trust/sigcheck",
 	module + "stage0/trust/sigcheck":    "cmd/rkt-verify",
@@ -151,6 +151,29 @@ func TestOnlyRktFetchTalksToStrangers(t *testing.T) {
 		}
 		if program == "rkt-fetch" && found < len(notLinked) {
 			t.Errorf("rkt-fetch links %d of these packages only: the list is out of date", found)
+		}
+	}
+}
+
+// TestLaunchers: stage1 starts apps without libcontainer and libseccomp, which
+// would cost each start, and the build that has them still builds.
+func TestLaunchers(t *testing.T) {
+	for tags, want := range map[string]bool{"netgo,osusergo": false, "libcontainer,seccomp,runc_nocriu,netgo,osusergo": true} {
+		cmd := exec.Command("go", "vet", "-tags", tags, "./cmd/stage1")
+		cmd.Dir = ".."
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", tags, err, out)
+		}
+		cmd = exec.Command("go", "list", "-deps", "-tags", tags, "./cmd/stage1")
+		cmd.Dir = ".."
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, lib := range []string{"github.com/opencontainers/runc/libcontainer\n", "github.com/seccomp/libseccomp-golang\n"} {
+			if strings.Contains(string(out), lib) != want {
+				t.Errorf("%s: links %q: %v", tags, lib, !want)
+			}
 		}
 	}
 }

@@ -9,7 +9,6 @@
 //	stage1 pause …     asks it to freeze the apps, or to let them go on
 //	stage1 update …    asks it to change limits
 //	stage1 version     prints what this stage1 can, as JSON
-//	stage1 init        libcontainer's half of a start; started by stage1 itself
 package main
 
 import (
@@ -30,7 +29,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/pkg/version"
 	"github.com/rkt-pods/rkt/stage1/launch"
-	"github.com/rkt-pods/rkt/stage1/launch/libcontainer"
+	"github.com/rkt-pods/rkt/stage1/launch/filter"
 	_ "github.com/rkt-pods/rkt/stage1/sandbox/unshare" // a mount namespace before the runtime starts
 	"github.com/rkt-pods/rkt/stage1/supervise"
 )
@@ -39,7 +38,7 @@ import (
 const codeError = 254
 
 func init() {
-	libcontainer.InitMain()
+	initLauncher()
 	// Pod init's death signal comes when the thread that made it ends: only
 	// the main thread lives as long as the process. Only in init() is the
 	// main goroutine sure to be on it.
@@ -104,9 +103,8 @@ func report(name string, err error) {
 
 func environment(name string) supervise.Env {
 	return supervise.Env{
-		Launcher:  libcontainer.New(libcontainer.Options{}),
-		KnowsCall: libcontainer.KnowsCall,
-		Stdin:     os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Launcher: newLauncher(), KnowsCall: filter.KnowsCall,
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		Notify: func(err error) { report(name, err) },
 	}
 }

@@ -81,15 +81,16 @@ func (a *applier) placeOn(name, dir, file, want string, v2 bool) error {
 }
 
 // fillCPUSet gives v1 folders on the way down what their parents have: a new
-// one is empty, and nothing can be put into it nor below.
+// one is empty, and nothing can be put into it nor below. Above one that is not
+// empty none is.
 func fillCPUSet(root, dir, file string) error {
 	if len(dir) <= len(root) {
 		return nil
 	}
-	if err := fillCPUSet(root, filepath.Dir(dir), file); err != nil {
+	if have, err := readList(filepath.Join(dir, file)); err != nil || len(have) > 0 {
 		return err
 	}
-	if have, err := readList(filepath.Join(dir, file)); err != nil || len(have) > 0 {
+	if err := fillCPUSet(root, filepath.Dir(dir), file); err != nil {
 		return err
 	}
 	above, err := readList(filepath.Join(filepath.Dir(dir), file))

@@ -191,6 +191,9 @@ func Create(rec *poddir.Cgroup) error {
 // mkdirAll is os.MkdirAll for folders whose parent another pod's release may
 // remove meanwhile, because it was empty.
 func mkdirAll(path string) error {
+	if err := unix.Mkdir(path, 0o755); err == nil || errors.Is(err, unix.EEXIST) {
+		return nil
+	}
 	for {
 		err := os.MkdirAll(path, 0o755)
 		if !errors.Is(err, fs.ErrNotExist) {

@@ -289,6 +289,10 @@ func stillThere(path string) error {
 
 // RemovePath removes an empty cgroup folder and those below it.
 func RemovePath(path string) error {
+	// Most have no folder below: to list one with its files would cost more.
+	if err := unix.Rmdir(path); err == nil || errors.Is(err, unix.ENOENT) {
+		return nil
+	}
 	entries, err := os.ReadDir(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -39,7 +39,6 @@
  * its name, and podinit exits with 1.
  */
 
-#include <asm/unistd.h>
 #include <linux/capability.h>
 #include <linux/close_range.h>
 #include <linux/mount.h>
@@ -48,6 +47,8 @@
 #include <linux/sockios.h>
 #include <linux/types.h>
 #include <linux/wait.h>
+
+#include "sys.h"
 
 #define CONTROL 3
 
@@ -65,44 +66,6 @@ struct ifreq_flags {
 	short flags;
 	char rest[22];
 };
-
-static long sys(long n, long a, long b, long c, long d, long e)
-{
-#if defined(__x86_64__)
-	long ret;
-	register long r10 __asm__("r10") = d;
-	register long r8 __asm__("r8") = e;
-	__asm__ volatile("syscall"
-			 : "=a"(ret)
-			 : "a"(n), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8)
-			 : "rcx", "r11", "memory");
-	return ret;
-#elif defined(__aarch64__)
-	register long x8 __asm__("x8") = n;
-	register long x0 __asm__("x0") = a;
-	register long x1 __asm__("x1") = b;
-	register long x2 __asm__("x2") = c;
-	register long x3 __asm__("x3") = d;
-	register long x4 __asm__("x4") = e;
-	__asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4) : "memory");
-	return x0;
-#else
-#error "podinit: system calls of this architecture are not known"
-#endif
-}
-
-#define SYS0(n) sys(__NR_##n, 0, 0, 0, 0, 0)
-#define SYS1(n, a) sys(__NR_##n, (long)(a), 0, 0, 0, 0)
-#define SYS2(n, a, b) sys(__NR_##n, (long)(a), (long)(b), 0, 0, 0)
-#define SYS3(n, a, b, c) sys(__NR_##n, (long)(a), (long)(b), (long)(c), 0, 0)
-#define SYS4(n, a, b, c, d) sys(__NR_##n, (long)(a), (long)(b), (long)(c), (long)(d), 0)
-#define SYS5(n, a, b, c, d, e) sys(__NR_##n, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e))
-
-static void quit(int code)
-{
-	for (;;)
-		SYS1(exit_group, code);
-}
 
 static unsigned long length(const char *s)
 {
@@ -265,23 +228,3 @@ static void run(long argc, char **argv)
 	SYS1(close, CONTROL);
 	serve();
 }
-
-#if __STDC_HOSTED__
-/* Built without -ffreestanding it works the same, only bigger. */
-int main(int argc, char **argv)
-{
-	run(argc, argv);
-	return 1;
-}
-#else
-__attribute__((used)) void start(long *stack)
-{
-	run(stack[0], (char **)(stack + 1));
-}
-
-#if defined(__x86_64__)
-__asm__(".globl _start\n_start:\n\txor %ebp, %ebp\n\tmov %rsp, %rdi\n\tand $-16, %rsp\n\tcall start\n\thlt\n");
-#elif defined(__aarch64__)
-__asm__(".globl _start\n_start:\n\tmov x29, #0\n\tmov x0, sp\n\tbl start\n\tbrk #0\n");
-#endif
-#endif

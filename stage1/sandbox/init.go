@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,6 +19,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/fault"
 	"github.com/rkt-pods/rkt/pkg/proc"
 	"github.com/rkt-pods/rkt/stage1/launch"
+	"github.com/rkt-pods/rkt/stage1/sealed"
 )
 
 // The words of pod init's protocol; stage1/podinit/podinit.c draws it.
@@ -61,13 +60,18 @@ func (p *Pod) StartInit(ctx context.Context) error {
 		return fmt.Errorf("pod init: %w", err)
 	}
 	defer null.Close()
-	control, remote, err := controlPair()
+	control, remote, err := sealed.ControlPair()
 	if err != nil {
 		return fmt.Errorf("pod init: %w", err)
 	}
 	defer control.Close()
 	defer remote.Close()
-	exe, err := sealedCopy(p.program, clearOf(null, remote))
+	program, err := sealed.Copy("podinit", p.program)
+	if err != nil {
+		return fmt.Errorf("pod init: %w", err)
+	}
+	defer unix.Close(program)
+	exe, err := sealed.Clear(program, null, remote)
 	if err != nil {
 		return fmt.Errorf("pod init: %w", err)
 	}
@@ -118,7 +122,7 @@ func (p *Pod) initCommand(exe int, null, remote *os.File, pidfd *int) *exec.Cmd 
 		net = "own"
 	}
 	return &exec.Cmd{
-		Path: fdPath(exe), Args: []string{"podinit", p.plan.Hostname, net}, Env: []string{}, Dir: "/",
+		Path: sealed.Path(exe), Args: []string{"podinit", p.plan.Hostname, net}, Env: []string{}, Dir: "/",
 		Stdin: null, Stdout: null, Stderr: null, ExtraFiles: []*os.File{remote},
 		SysProcAttr: &syscall.SysProcAttr{Cloneflags: flags, PidFD: pidfd},
 	}
@@ -252,85 +256,4 @@ func (in *podInit) close() {
 			}
 		}
 	})
-}
-
-// controlPair makes the socket; the first end can be read with a deadline.
-func controlPair() (local, remote *os.File, err error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("socketpair: %w", err)
-	}
-	if err := unix.SetNonblock(fds[0], true); err != nil {
-		_, _ = unix.Close(fds[0]), unix.Close(fds[1])
-		return nil, nil, fmt.Errorf("socketpair: %w", err)
-	}
-	return os.NewFile(uintptr(fds[0]), "pod init"), os.NewFile(uintptr(fds[1]), "supervisor"), nil
-}
-
-// sealedCopy puts the program into a file that nobody can write to again, not
-// even one who finds it as /proc/1/exe (CVE-2019-5736).
-//
-// The descriptor's number is at least from.
-func sealedCopy(path string, from int) (int, error) {
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return -1, errs.WithHint(errs.WithClass(errs.NotFound, err), "it belongs beside stage1, in %s", filepath.Dir(path))
-	}
-	if err != nil {
-		return -1, err
-	}
-	if err := fault.Step("sandbox.seal"); err != nil {
-		return -1, err
-	}
-	// A process that is forked while the copy is open for writing would hold
-	// it, and the kernel executes nothing that someone may write to.
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	rw, err := unix.MemfdCreate("podinit", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	if err != nil {
-		return -1, fmt.Errorf("memfd: %w", err)
-	}
-	defer unix.Close(rw)
-	for rest := data; len(rest) > 0; {
-		n, err := unix.Write(rw, rest)
-		if err != nil {
-			return -1, fmt.Errorf("memfd: %w", err)
-		}
-		rest = rest[n:]
-	}
-	if err := unix.Fchmod(rw, 0o555); err != nil {
-		return -1, fmt.Errorf("memfd: %w", err)
-	}
-	seals := unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
-	if _, err := unix.FcntlInt(uintptr(rw), unix.F_ADD_SEALS, seals); err != nil {
-		return -1, fmt.Errorf("seal memfd: %w", err)
-	}
-	ro, err := unix.Open(fdPath(rw), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return -1, fmt.Errorf("memfd: %w", err)
-	}
-	defer unix.Close(ro)
-	high, err := unix.FcntlInt(uintptr(ro), unix.F_DUPFD_CLOEXEC, from)
-	if errors.Is(err, unix.EINVAL) {
-		err = unix.EMFILE // what the kernel means is that the least number is above the limit
-	}
-	if err != nil {
-		return -1, fmt.Errorf("memfd: %w", err)
-	}
-	return high, nil
-}
-
-// clearOf is the least number for a descriptor that a child finds its program
-// by and doesn't get as one of its own. Go's fork moves the child's files, and
-// the pipe that reports an error, to the numbers right above the greatest of
-// the files, whatever is open there: the path would lead to the pipe then, and
-// the start fail with EACCES, if another goroutine has closed a file at the
-// right moment.
-func clearOf(files ...*os.File) int {
-	const moved = 8 // stdin, stdout, stderr, the socket, the pipe, and some
-	most := moved
-	for _, f := range files {
-		most = max(most, int(f.Fd()))
-	}
-	return most + moved
 }

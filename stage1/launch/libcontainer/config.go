@@ -19,12 +19,9 @@ import (
 
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/stage1/launch"
+	"github.com/rkt-pods/rkt/stage1/launch/cell"
 	"github.com/rkt-pods/rkt/stage1/plan"
 )
-
-// The app's main process is in this leaf of its cgroup: the v2 hierarchy
-// allows no process beside folders with controllers.
-const mainLeaf = "main"
 
 const commandLabel = "rkt.command="
 
@@ -32,13 +29,10 @@ const commandLabel = "rkt.command="
 // on this host is refused here by name: the library would start without it or
 // fail with an errno.
 func configure(app launch.App) (*configs.Config, error) {
-	if len(app.Argv) == 0 {
-		return nil, errs.Newf(errs.Usage, "program: none given")
+	if err := cell.Check(app); err != nil {
+		return nil, err
 	}
-	if app.UID < 0 || app.GID < 0 {
-		return nil, errs.Newf(errs.Usage, "user %d, group %d: not resolved", app.UID, app.GID)
-	}
-	label, err := json.Marshal(commandOf(app))
+	label, err := json.Marshal(cell.CommandOf(app))
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +53,7 @@ func configure(app launch.App) (*configs.Config, error) {
 		NoNewKeyring: true,
 		Labels:       []string{commandLabel + string(label)},
 		Cgroups: &cgroups.Cgroup{
-			Path:      filepath.Join("/", app.CgroupPath, mainLeaf),
+			Path:      filepath.Join("/", app.CgroupPath, cell.MainLeaf),
 			Resources: &cgroups.Resources{Devices: deviceRules(app.App)},
 		},
 		// No ParentDeathSignal: the library sets it on a process that is gone
@@ -71,17 +65,22 @@ func configure(app launch.App) (*configs.Config, error) {
 	if c.Mounts, err = mounts(app.Mounts); err != nil {
 		return nil, err
 	}
-	if c.Capabilities, err = capabilities(app.Capabilities); err != nil {
+	if _, err := cell.Capabilities(app.Capabilities); err != nil {
 		return nil, err
 	}
-	if c.Rlimits, err = rlimits(app.Rlimits); err != nil {
+	c.Capabilities = &configs.Capabilities{Bounding: app.Capabilities, Permitted: app.Capabilities, Effective: app.Capabilities}
+	list, err := cell.Rlimits(app.Rlimits)
+	if err != nil {
 		return nil, err
+	}
+	for _, l := range list {
+		c.Rlimits = append(c.Rlimits, configs.Rlimit(l))
 	}
 	if app.Nice != nil {
 		c.Scheduler = &configs.Scheduler{Policy: specs.SchedOther, Nice: int32(*app.Nice)}
 	}
 	c.ProcessLabel, c.AppArmorProfile = app.ProcessLabel, app.AppArmor
-	if c.OomScoreAdj, err = oomScoreAdj(app.OOMScoreAdj); err != nil {
+	if c.OomScoreAdj, err = cell.OOMScoreAdj(app.OOMScoreAdj); err != nil {
 		return nil, err
 	}
 	if app.Seccomp != nil {

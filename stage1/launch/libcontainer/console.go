@@ -9,6 +9,7 @@ import (
 
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/stage1/launch"
+	"github.com/rkt-pods/rkt/stage1/launch/cell"
 )
 
 // console is the socket over which the child sends its pty's master; nil
@@ -39,42 +40,11 @@ func attach(p *rlc.Process, s launch.Stdio, uid int) (*console, error) {
 		p.Stderr = s.Stderr
 	}
 	for _, f := range []*os.File{s.Stdin, s.Stdout, s.Stderr} {
-		if err := own(f, uid); err != nil {
+		if err := cell.Own(f, uid); err != nil {
 			return nil, err
 		}
 	}
 	return nil, nil
-}
-
-// own lets the app's user open its streams again by name, as in
-// `echo >/dev/stderr`. Only pipes and sockets without a name: a file, a fifo or
-// a terminal of the caller's keeps its owner.
-func own(f *os.File, uid int) error {
-	if f == nil {
-		return nil
-	}
-	anonymous, err := anonymous(f)
-	if err != nil || !anonymous {
-		return err
-	}
-	if err := f.Chown(uid, -1); err != nil {
-		return fmt.Errorf("standard streams: %w", err)
-	}
-	return nil
-}
-
-// anonymous does not use f.Fd, which would change the file's mode.
-func anonymous(f *os.File) (bool, error) {
-	conn, err := f.SyscallConn()
-	if err != nil {
-		return false, fmt.Errorf("standard streams: %w", err)
-	}
-	var fs unix.Statfs_t
-	var serr error
-	if err := conn.Control(func(fd uintptr) { serr = unix.Fstatfs(int(fd), &fs) }); err != nil {
-		return false, fmt.Errorf("standard streams: %w", err)
-	}
-	return fs.Type == unix.PIPEFS_MAGIC || fs.Type == unix.SOCKFS_MAGIC, serr
 }
 
 // receive returns the master. The child sent it before it said that it was

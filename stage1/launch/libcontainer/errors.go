@@ -1,17 +1,14 @@
 package libcontainer
 
 import (
-	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/rkt-pods/rkt/pkg/errs"
-	"github.com/rkt-pods/rkt/stage1/launch"
+	"github.com/rkt-pods/rkt/stage1/launch/cell"
 )
 
 // What the library says of its own steps on the way up; none of it tells a
@@ -39,17 +36,9 @@ const dyingPod = "unable to spawn stage-2: Cannot allocate memory"
 // *launch.StartError if the program is at fault, else a failed set-up in one
 // line.
 func named(what, app string, argv []string, err error) error {
-	text := oneLine(err.Error())
-	if cause, code := programError(text, argv); code != 0 {
-		class := errs.Unsupported
-		if code == notFound {
-			class = errs.NotFound
-		}
-		err := errs.Newf(class, "app %s: program %s: %s", app, argv[0], cause)
-		if cause == unix.E2BIG.Error() {
-			err = errs.WithHint(err, "the kernel takes 128 KiB in one argument or variable, and in all of them a quarter of the app's stack limit, at most 6 MiB")
-		}
-		return &launch.StartError{ExitCode: code, Err: err}
+	text := cell.OneLine(err.Error())
+	if cause, ok := programError(text, argv); ok {
+		return cell.ProgramError(app, argv[0], cause)
 	}
 	if m := nsexecText().FindStringSubmatch(text); m != nil {
 		// The library's own words before it only say that the child is gone.
@@ -57,7 +46,7 @@ func named(what, app string, argv []string, err error) error {
 	}
 	if strings.Contains(text, dyingPod) {
 		err = errs.WithClass(errs.Unavailable, err)
-		text = "pid namespace: pod init has ended, or memory is used up"
+		text = cell.PodInitGone
 	}
 	for _, step := range steps {
 		text = strings.ReplaceAll(text, step, "")
@@ -66,7 +55,7 @@ func named(what, app string, argv []string, err error) error {
 		text = strings.TrimPrefix(text, word)
 	}
 	text = mountError(text)
-	return &setupError{text: fmt.Sprintf("%s app %s: %s", what, app, text), err: err}
+	return &cell.SetupError{Text: fmt.Sprintf("%s app %s: %s", what, app, text), Err: err}
 }
 
 var mountText = sync.OnceValue(func() *regexp.Regexp {
@@ -89,31 +78,12 @@ func mountError(text string) string {
 	return fmt.Sprintf("mount %s at %s: %s", source, target, strings.Join(chain[from:], ": "))
 }
 
-// setupError shows one line and keeps the error below for its class and hints.
-type setupError struct {
-	text string
-	err  error
-}
-
-func (e *setupError) Error() string { return e.text }
-func (e *setupError) Unwrap() error { return e.err }
-
-func oneLine(s string) string {
-	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
-}
-
-// Exit codes of a program that could not be executed, as of a shell.
-const (
-	notExecutable = 126
-	notFound      = 127
-)
-
 // programError says whether the message is about the program itself: the
 // child looked it up in vain, or the kernel refused it. Errors cross from the
-// child as text only. Code 0 means no.
-func programError(text string, argv []string) (cause string, code int) {
+// child as text only.
+func programError(text string, argv []string) (cause string, ok bool) {
 	if len(argv) == 0 {
-		return "", 0
+		return "", false
 	}
 	lookup := "exec: " + strconv.Quote(argv[0]) + ": "
 	if i := strings.Index(text, lookup); i >= 0 {
@@ -121,24 +91,11 @@ func programError(text string, argv []string) (cause string, code int) {
 	} else if rest, ok := strings.CutPrefix(text, "exec /"); ok {
 		_, cause, ok = strings.Cut(rest, ": ")
 		if !ok {
-			return "", 0
+			return "", false
 		}
 	} else {
-		return "", 0
+		return "", false
 	}
 	cause, _, _ = strings.Cut(cause, "; ")
-	for _, s := range []string{unix.ENOENT.Error(), unix.ENOTDIR.Error(), "executable file not found in $PATH"} {
-		if cause == s {
-			return cause, notFound
-		}
-	}
-	return cause, notExecutable
-}
-
-// notRunning is the error of Exec into an app that has ended or never ran.
-func notRunning(id string, cause error) error {
-	if cause == nil {
-		cause = errors.New("not running")
-	}
-	return errs.Newf(errs.NotFound, "execution %s: %w", id, cause)
+	return cause, true
 }

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -21,13 +20,10 @@ import (
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/fault"
 	"github.com/rkt-pods/rkt/stage1/launch"
+	"github.com/rkt-pods/rkt/stage1/launch/cell"
 )
 
-const (
-	stateFile  = "state.json"
-	execPrefix = "exec-"
-	maxExecs   = 1 << 16
-)
+const stateFile = "state.json"
 
 // Exec implements launch.Launcher. The library knows one cgroup a container,
 // and v2 allows none below one with processes; so the process is started as
@@ -37,19 +33,20 @@ func (l *launcher) Exec(ctx context.Context, stateDir, id string, e launch.Exec)
 	if err != nil {
 		return nil, err
 	}
-	p := &process{timeout: l.killTimeout}
+	p := &process{&cell.Process{Timeout: l.killTimeout}}
 	if err := l.exec(ctx, p, stateDir, id, state, cmd, e); err != nil {
 		return nil, named("run in", cmd.Name, e.Argv, errors.Join(err, p.abandon()))
 	}
 	return p, nil
 }
 
-func (l *launcher) exec(ctx context.Context, p *process, stateDir, id string, state *rlc.State, cmd command, e launch.Exec) error {
+func (l *launcher) exec(ctx context.Context, p *process, stateDir, id string, state *rlc.State, cmd cell.Command, e launch.Exec) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if len(e.Argv) == 0 {
-		return errs.Newf(errs.Usage, "program: none given")
+	as, err := cmd.Beside(e, state.Config.NoNewPrivileges)
+	if err != nil {
+		return err
 	}
 	limits, err := inherit(state)
 	if err != nil {
@@ -59,9 +56,9 @@ func (l *launcher) exec(ctx context.Context, p *process, stateDir, id string, st
 	if err != nil {
 		return err
 	}
-	child := id + "." + execPrefix + strconv.Itoa(n)
-	p.state = filepath.Join(stateDir, child)
-	if err := writeState(p.state, state); err != nil {
+	child := id + "." + cell.ExecPrefix + strconv.Itoa(n)
+	p.State = filepath.Join(stateDir, child)
+	if err := writeState(p.State, state); err != nil {
 		return err
 	}
 	c, err := rlc.Load(stateDir, child)
@@ -70,87 +67,63 @@ func (l *launcher) exec(ctx context.Context, p *process, stateDir, id string, st
 	}
 	// Again, as late as can be: the namespaces are opened by pid.
 	if status, err := c.Status(); err != nil || status != rlc.Running {
-		return notRunning(id, err)
+		return cell.NotRunning(id, err)
 	}
 	run := &rlc.Process{
 		Args:             e.Argv,
-		Env:              slices.Concat(cmd.Env, e.Env),
-		Cwd:              cmd.Cwd,
-		UID:              cmd.UID,
-		GID:              cmd.GID,
-		AdditionalGroups: cmd.Gids,
-		Rlimits:          limits,
+		Env:              as.Env,
+		Cwd:              as.Cwd,
+		UID:              as.UID,
+		GID:              as.GID,
+		AdditionalGroups: as.Gids,
 	}
-	if e.Cwd != "" {
-		run.Cwd = e.Cwd
-	}
-	if e.Root {
-		run.UID, run.GID, run.AdditionalGroups = 0, 0, nil
-	}
-	if u := e.User; u != nil {
-		if state.Config.NoNewPrivileges && u.UID != cmd.UID && cmd.UID != 0 {
-			return errs.WithHint(errs.Newf(errs.Denied, "user %d: the app runs as %d with no-new-privileges: nothing in it can become another user", u.UID, cmd.UID),
-				"leave the user out")
-		}
-		run.UID, run.GID, run.AdditionalGroups = u.UID, u.GID, u.Gids
+	for _, l := range limits {
+		run.Rlimits = append(run.Rlimits, configs.Rlimit(l))
 	}
 	return p.run(ctx, e.Stdio, run.UID, &job{container: c, process: run})
 }
 
 // appState reads the state of a running app.
-func appState(stateDir, id string) (*rlc.State, command, error) {
+func appState(stateDir, id string) (*rlc.State, cell.Command, error) {
 	c, err := rlc.Load(stateDir, id)
 	if errors.Is(err, rlc.ErrNotExist) || errors.Is(err, fs.ErrNotExist) {
-		return nil, command{}, notRunning(id, nil)
+		return nil, cell.Command{}, cell.NotRunning(id, nil)
 	}
 	if err != nil {
-		return nil, command{}, fmt.Errorf("execution %s: %w", id, err)
+		return nil, cell.Command{}, fmt.Errorf("execution %s: %w", id, err)
 	}
 	// Running also says that the main process has left the fifo behind.
 	if status, err := c.Status(); err != nil || status != rlc.Running {
-		return nil, command{}, notRunning(id, err)
+		return nil, cell.Command{}, cell.NotRunning(id, err)
 	}
 	state, err := c.State()
 	if err != nil {
-		return nil, command{}, fmt.Errorf("execution %s: %w", id, err)
+		return nil, cell.Command{}, fmt.Errorf("execution %s: %w", id, err)
 	}
 	for _, label := range state.Config.Labels {
 		if text, ok := strings.CutPrefix(label, commandLabel); ok {
-			var cmd command
+			var cmd cell.Command
 			if err := json.Unmarshal([]byte(text), &cmd); err != nil {
-				return nil, command{}, errs.Newf(errs.Corrupt, "execution %s: state: %w", id, err)
+				return nil, cell.Command{}, errs.Newf(errs.Corrupt, "execution %s: state: %w", id, err)
 			}
 			return state, cmd, nil
 		}
 	}
-	return nil, command{}, errs.Newf(errs.Corrupt, "execution %s: state: no command in it", id)
+	return nil, cell.Command{}, errs.Newf(errs.Corrupt, "execution %s: state: no command in it", id)
 }
 
 // inherit puts into the state what a process takes from whoever starts it and
 // not from the container: the caller can be a root shell with no limits, in
 // another network namespace, and protected from the OOM killer.
-func inherit(state *rlc.State) ([]configs.Rlimit, error) {
+func inherit(state *rlc.State) ([]cell.Rlimit, error) {
 	pid := state.InitProcessPid
-	limits, err := rlimitsOf(pid)
+	limits, err := cell.RlimitsOf(pid)
 	if err != nil {
 		return nil, err
 	}
-	adj, err := oomScoreAdjOf(strconv.Itoa(pid))
-	if err != nil {
+	if state.Config.OomScoreAdj, err = cell.BesideScore(pid); err != nil {
 		return nil, err
 	}
-	own, err := oomScoreAdjOf("self")
-	if err != nil {
-		return nil, err
-	}
-	exceed, err := mayExceed()
-	if err != nil {
-		return nil, err
-	}
-	if !exceed {
-		adj = max(adj, own)
-	}
-	state.Config.OomScoreAdj = &adj
 	// The library starts its child in the rootfs, which is mounted in the
 	// supervisor's namespace only; joining the app's leads to it anyhow.
 	state.Config.Rootfs = "/"
@@ -167,10 +140,10 @@ func inherit(state *rlc.State) ([]configs.Rlimit, error) {
 func (p *process) makeLeaf(state *rlc.State) (int, error) {
 	main := state.CgroupPaths
 	if main[""] == "" {
-		_, err := newLeaf(main)
+		_, err := cell.NewLeaf(main)
 		return 0, err
 	}
-	n, name, err := freeLeaf(filepath.Dir(main[""]))
+	n, name, err := cell.FreeLeaf(filepath.Dir(main[""]))
 	if err != nil {
 		return 0, err
 	}
@@ -178,7 +151,7 @@ func (p *process) makeLeaf(state *rlc.State) (int, error) {
 	for controller, path := range main {
 		paths[controller] = filepath.Join(filepath.Dir(path), name)
 	}
-	if p.leaf, err = newLeaf(paths); err != nil {
+	if p.Leaf, err = cell.NewLeaf(paths); err != nil {
 		return 0, err
 	}
 	conf := *state.Config.Cgroups
@@ -197,28 +170,11 @@ func (p *process) makeLeaf(state *rlc.State) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("cgroup %s: %w", conf.Path, err)
 	}
-	group, err := groupAt(conf.Path)
+	group, err := cell.GroupAt(conf.Path)
 	if err != nil {
 		return 0, err
 	}
 	return n, group.InheritThrottle()
-}
-
-func freeLeaf(app string) (int, string, error) {
-	for n := range maxExecs {
-		if err := fault.Step("launch.leaf"); err != nil {
-			return 0, "", err
-		}
-		name := execPrefix + strconv.Itoa(n)
-		err := os.Mkdir(filepath.Join(app, name), 0o755)
-		if err == nil {
-			return n, name, nil
-		}
-		if !errors.Is(err, fs.ErrExist) {
-			return 0, "", err
-		}
-	}
-	return 0, "", errs.Newf(errs.Busy, "cgroup %s: %d processes were started in it and none was cleared away", app, maxExecs)
 }
 
 // writeState writes a state that Load finds. The folder's name comes with the

@@ -25,10 +25,9 @@ import (
 	rlc "github.com/opencontainers/runc/libcontainer"
 	"github.com/sirupsen/logrus"
 
-	"github.com/rkt-pods/rkt/pkg/cgroup"
-	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/fault"
 	"github.com/rkt-pods/rkt/stage1/launch"
+	"github.com/rkt-pods/rkt/stage1/launch/cell"
 )
 
 // Options are a launcher's settings.
@@ -72,32 +71,22 @@ func (l *launcher) start(ctx context.Context, app launch.App) (*process, error) 
 	if err != nil {
 		return nil, err
 	}
-	group, results, err := limit(app)
+	main, err := cell.Main(app, l.killTimeout)
 	if err != nil {
-		return nil, err
-	}
-	ready, err := readiness(app)
-	if err != nil {
-		return nil, err
-	}
-	if err := fault.Step("launch.create"); err != nil {
 		return nil, err
 	}
 	c, err := rlc.Create(app.StateDir, app.ID, config)
 	if errors.Is(err, rlc.ErrExist) {
-		return nil, errs.Newf(errs.Busy, "execution %s: there already", app.ID)
+		return nil, cell.Busy(app.ID)
 	}
 	if err != nil {
 		return nil, err
 	}
-	p := &process{
-		timeout: l.killTimeout,
-		state:   filepath.Join(app.StateDir, app.ID),
-		group:   &group, readiness: ready, delegate: app.Delegate,
-	}
+	p := &process{main}
+	p.State = filepath.Join(app.StateDir, app.ID)
 	st, err := c.State()
 	if err == nil {
-		p.leaf, err = newLeaf(st.CgroupPaths)
+		p.Leaf, err = cell.NewLeaf(st.CgroupPaths)
 	}
 	if err == nil {
 		err = p.run(ctx, app.Stdio, app.UID, &job{
@@ -119,7 +108,7 @@ func (l *launcher) start(ctx context.Context, app launch.App) (*process, error) 
 	if err != nil {
 		return nil, errors.Join(err, p.abandon())
 	}
-	p.results = append(readBack(p.pid, app.Results), results...)
+	p.Started(app)
 	return p, nil
 }
 
@@ -150,18 +139,18 @@ func (p *process) run(ctx context.Context, stdio launch.Stdio, uid int, j *job) 
 	defer console.close()
 
 	// The library can't be interrupted, but its child can.
-	stop := context.AfterFunc(ctx, func() { _ = cgroup.KillPath(p.leaf.unified) })
+	stop := context.AfterFunc(ctx, func() { p.Leaf.Kill() })
 	err = j.container.Start(j.process)
 	statusW.Close()
 	if pid, perr := j.process.Pid(); perr == nil {
-		p.child, p.pid = j.process, pid
+		p.Child, p.Pid = j.process, pid
 	}
 	if err == nil {
 		err = p.release(j)
 	}
 	if err != nil {
 		// It may be alive, at the fifo, and would not close the pipe.
-		p.kill()
+		p.Kill()
 	}
 	// Reads to the end, which comes when the program's exec closes the other
 	// end, or when the child has died. Only the latter leaves a message.
@@ -176,18 +165,18 @@ func (p *process) run(ctx context.Context, stdio launch.Stdio, uid int, j *job) 
 		err = join(err, string(text))
 	}
 	if err == nil {
-		p.console, err = console.receive()
+		p.Terminal, err = console.receive()
 	}
 	return err
 }
 
 func (p *process) release(j *job) error {
 	// What the set-up itself ran into is not the app's doing.
-	p.leaf.baseline()
+	p.Leaf.Baseline()
 	if j.release == nil {
 		return nil
 	}
-	if err := errors.Join(p.hold(), p.watch()); err != nil {
+	if err := p.Hold(); err != nil {
 		return err
 	}
 	if err := fault.Step("launch.release"); err != nil {
@@ -195,7 +184,7 @@ func (p *process) release(j *job) error {
 	}
 	err := j.release()
 	if err != nil {
-		unblock(p.state)
+		unblock(p.State)
 	}
 	return err
 }
@@ -218,19 +207,4 @@ func join(err error, text string) error {
 		return errors.New(text)
 	}
 	return fmt.Errorf("%w: %s", err, text)
-}
-
-// command is what Exec must know of an app and the library does not keep; it
-// stands in the state as a label.
-type command struct {
-	Name string   `json:"name"`
-	UID  int      `json:"uid"`
-	GID  int      `json:"gid"`
-	Gids []int    `json:"gids"`
-	Env  []string `json:"env"`
-	Cwd  string   `json:"cwd"`
-}
-
-func commandOf(app launch.App) command {
-	return command{Name: app.Name, UID: app.UID, GID: app.GID, Gids: app.Gids, Env: app.Env, Cwd: app.Cwd}
 }

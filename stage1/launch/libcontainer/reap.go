@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt-pods/rkt/stage1/launch/cell"
 )
 
 // The library's child forks twice, as siblings, before it is in the pod's
@@ -20,7 +22,7 @@ const stageOne = "runc:[1:CHILD]"
 // dying. Of the stages only the first is safe to take by its name, as other
 // starts run meanwhile and the library doesn't need that one's status; any
 // other is taken only if it is in the failed start's own cgroup.
-func reap(l leaf) {
+func reap(l cell.Leaf) {
 	self := os.Getpid()
 	dirs, _ := filepath.Glob("/proc/[1-9]*")
 	for _, dir := range dirs {
@@ -53,15 +55,15 @@ func statOf(dir string) (comm string, parent int, zombie bool) {
 	return string(data[open+1 : end]), parent, f[0] == "Z"
 }
 
-func inLeaf(dir string, l leaf) bool {
+func inLeaf(dir string, l cell.Leaf) bool {
 	data, err := os.ReadFile(filepath.Join(dir, "cgroup"))
-	if err != nil || l.unified == "" {
+	if err != nil || l.Unified() == "" {
 		return false
 	}
 	for line := range strings.Lines(string(data)) {
 		if rel, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
 			rel = strings.TrimSuffix(rel, " (deleted)")
-			return rel != "/" && strings.HasSuffix(l.unified, rel)
+			return rel != "/" && strings.HasSuffix(l.Unified(), rel)
 		}
 	}
 	return false

@@ -1,4 +1,4 @@
-package libcontainer
+package launchtest
 
 import (
 	"errors"
@@ -27,11 +27,11 @@ func largeEnv(n int) []string {
 	return env
 }
 
-// TestLarge gives programs so much that the garbage collector works between
+// testLarge gives programs so much that the garbage collector works between
 // the start of the process and the program's: it must not close a descriptor
 // of the app.
-func TestLarge(t *testing.T) {
-	p := newPod(t)
+func testLarge(t *testing.T, launcher func() launch.Launcher) {
+	p := newPod(t, launcher)
 	const script = `cat; cd /proc/self/fd; for fd in *; do [ -e $fd ] && echo -n "$fd "; done; echo err >&2; echo $#`
 	argv := []string{"/bin/sh", "-c", script, "sh"}
 	many := slices.Concat(argv, slices.Repeat([]string{"argument"}, 50_000))
@@ -79,9 +79,9 @@ func TestLarge(t *testing.T) {
 	}
 }
 
-// TestTooLarge goes beyond the kernel's limits of execve(2).
-func TestTooLarge(t *testing.T) {
-	p := newPod(t)
+// testTooLarge goes beyond the kernel's limits of execve(2).
+func testTooLarge(t *testing.T, launcher func() launch.Launcher) {
+	p := newPod(t, launcher)
 	for name, change := range map[string]func(*launch.App){
 		"one argument":   func(a *launch.App) { a.Argv = append(a.Argv, strings.Repeat("x", 128<<10)) },
 		"all variables":  func(a *launch.App) { a.Env = append(a.Env, largeEnv(60)...) },
@@ -99,10 +99,10 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// TestSignalsInherited starts programs from a thread that blocks signals, in a
+// testSignalsInherited starts programs from a thread that blocks signals, in a
 // process that ignores some, as rkt's caller may.
-func TestSignalsInherited(t *testing.T) {
-	p := newPod(t)
+func testSignalsInherited(t *testing.T, launcher func() launch.Launcher) {
+	p := newPod(t, launcher)
 	main := p.start(p.app("/bin/sh", "-c", "echo up; exec sleep 1000"))
 	defer p.end(main)
 	id := "web-" + strconv.Itoa(p.starts)

@@ -1,4 +1,4 @@
-package libcontainer
+package launchtest
 
 import (
 	"errors"
@@ -14,10 +14,11 @@ import (
 
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/stage1/launch"
+	"github.com/rkt-pods/rkt/stage1/launch/cell"
 )
 
-func TestExitCodes(t *testing.T) {
-	p := newPod(t)
+func testExitCodes(t *testing.T, launcher func() launch.Launcher) {
+	p := newPod(t, launcher)
 	for _, code := range []int{0, 1, 125, 126, 127, 254, 255} {
 		r, err := p.run(p.app("/bin/sh", "-c", "echo out; echo err >&2; exit "+strconv.Itoa(code)))
 		p.must(err)
@@ -40,8 +41,8 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-func TestProgramErrors(t *testing.T) {
-	p := newPod(t)
+func testProgramErrors(t *testing.T, launcher func() launch.Launcher) {
+	p := newPod(t, launcher)
 	write := func(name, text string, mode os.FileMode) {
 		p.must(os.WriteFile(filepath.Join(p.rootfs, name), []byte(text), mode))
 	}
@@ -73,8 +74,8 @@ func TestProgramErrors(t *testing.T) {
 	}
 }
 
-func TestSetupErrors(t *testing.T) {
-	p := newPod(t)
+func testSetupErrors(t *testing.T, launcher func() launch.Launcher) {
+	p := newPod(t, launcher)
 	for name, c := range map[string]struct {
 		change func(*launch.App)
 		text   string
@@ -100,11 +101,11 @@ func TestSetupErrors(t *testing.T) {
 	}
 }
 
-// TestBeyond asks for more than this process may have: refused by name, or
+// testBeyond asks for more than this process may have: refused by name, or
 // given where the host allows it.
-func TestBeyond(t *testing.T) {
-	p := newPod(t)
-	exceed, err := mayExceed()
+func testBeyond(t *testing.T, launcher func() launch.Launcher) {
+	p := newPod(t, launcher)
+	exceed, err := cell.MayExceed()
 	p.must(err)
 	var nofile unix.Rlimit
 	p.must(unix.Getrlimit(unix.RLIMIT_NOFILE, &nofile))
@@ -112,7 +113,7 @@ func TestBeyond(t *testing.T) {
 	nofile.Max--
 	nofile.Cur = min(nofile.Cur, nofile.Max)
 	p.must(unix.Setrlimit(unix.RLIMIT_NOFILE, &nofile))
-	adj, err := oomScoreAdjOf("self")
+	adj, err := cell.OOMScoreAdjOf("self")
 	p.must(err)
 	adj--
 	for name, c := range map[string]struct {
@@ -136,15 +137,15 @@ func TestBeyond(t *testing.T) {
 		}
 	}
 	app := p.app("/bin/true")
-	app.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: 1000, Hard: nrOpen() + 1}}
+	app.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: 1000, Hard: cell.NROpen() + 1}}
 	if _, err := p.run(app); !errs.Is(err, errs.Unsupported) || !strings.HasPrefix(err.Error(), "set up app web: limit RLIMIT_NOFILE: ") {
 		t.Errorf("more than any process may: %v", err)
 	}
 }
 
-// TestParallel starts apps of one pod at the same time.
-func TestParallel(t *testing.T) {
-	p := newPod(t)
+// testParallel starts apps of one pod at the same time.
+func testParallel(t *testing.T, launcher func() launch.Launcher) {
+	p := newPod(t, launcher)
 	const n = 6
 	var apps []launch.App
 	for i := range n {
@@ -175,9 +176,9 @@ func TestParallel(t *testing.T) {
 	}
 }
 
-// TestSignal reaches the main process alone, not its children.
-func TestSignal(t *testing.T) {
-	p := newPod(t)
+// testSignal reaches the main process alone, not its children.
+func testSignal(t *testing.T, launcher func() launch.Launcher) {
+	p := newPod(t, launcher)
 	proc := p.start(p.app("/bin/sh", "-c", `
 		sh -c 'trap "exit 9" TERM; while :; do sleep 0.01; done' & child=$!
 		trap 'kill -0 $child && exit 3; exit 4' TERM
@@ -191,9 +192,9 @@ func TestSignal(t *testing.T) {
 	}
 }
 
-// TestStreams has an app of another user open its streams again by name.
-func TestStreams(t *testing.T) {
-	p := newPod(t)
+// testStreams has an app of another user open its streams again by name.
+func testStreams(t *testing.T, launcher func() launch.Launcher) {
+	p := newPod(t, launcher)
 	app := p.app("/bin/sh", "-c", "echo out >/dev/stdout; echo err >/dev/stderr")
 	app.UID, app.GID = 1000, 1000
 	r, err := p.run(app)

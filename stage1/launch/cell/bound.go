@@ -1,4 +1,4 @@
-package libcontainer
+package cell
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 
 // limit bounds the app's cgroup before there is a process in it.
 func limit(app launch.App) (cgroup.Group, []limits.Result, error) {
-	group, err := groupAt(app.CgroupPath)
+	group, err := GroupAt(app.CgroupPath)
 	if err != nil {
 		return group, nil, err
 	}
@@ -33,31 +33,28 @@ func limit(app launch.App) (cgroup.Group, []limits.Result, error) {
 }
 
 // hold makes sure that the process that is going to be the app is where the
-// limits are, and has what v1 does not pass down. It waits at the fifo.
-func (p *process) hold() error {
-	if p.child == nil || p.group == nil {
-		return nil
-	}
-	leaf := p.group.Below(mainLeaf)
-	if err := leaf.Holds(p.pid); err != nil {
+// limits are, and has what v1 does not pass down. It waits to be released.
+func (l *Leaf) hold(group *cgroup.Group, pid int, delegate bool) error {
+	own := group.Below(MainLeaf)
+	if err := own.Holds(pid); err != nil {
 		return err
 	}
-	if p.delegate {
+	if delegate {
 		// Where the app's view of the tree begins there must be no process, or
 		// it could give what it makes there no controllers.
-		if err := leaf.Below(delegated).Enter(p.pid); err != nil {
+		if err := own.Below(delegated).Enter(pid); err != nil {
 			return err
 		}
 	}
-	return leaf.InheritThrottle()
+	return own.InheritThrottle()
 }
 
 // delegated is the folder of the processes that an app begins with if it may
 // make cgroups beside it.
 const delegated = "init"
 
-// groupAt is the cgroup at a path relative to each hierarchy's root.
-func groupAt(path string) (cgroup.Group, error) {
+// GroupAt is the cgroup at a path relative to each hierarchy's root.
+func GroupAt(path string) (cgroup.Group, error) {
 	host, err := cgroup.Detect()
 	if err != nil {
 		return cgroup.Group{}, err
@@ -66,24 +63,20 @@ func groupAt(path string) (cgroup.Group, error) {
 }
 
 // watch ends the app once the kernel has killed a process of it for memory,
-// where the kernel does not do so itself.
-func (p *process) watch() error {
-	if p.group == nil {
-		return nil
-	}
+// where the kernel does not do so itself, until the function is called.
+func watch(group *cgroup.Group, ready int) (func(), error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	if err := p.group.WatchOOM(ctx, p.readiness); err != nil {
+	if err := group.WatchOOM(ctx, ready); err != nil {
 		cancel()
-		return err
+		return nil, err
 	}
-	p.unwatch = cancel
-	return nil
+	return cancel, nil
 }
 
 // readiness is by how much the kernel kills the app before what rkt runs
 // otherwise, for memory.
 func readiness(app launch.App) (int, error) {
-	own, err := oomScoreAdjOf("self")
+	own, err := OOMScoreAdjOf("self")
 	if err != nil || app.OOMScoreAdj == nil {
 		return 0, err
 	}
@@ -103,7 +96,7 @@ func readBack(pid int, planned []limits.Result) []limits.Result {
 		var ok bool
 		switch r.Name {
 		case "oom-score-adj":
-			if n, err := oomScoreAdjOf(strconv.Itoa(pid)); err == nil {
+			if n, err := OOMScoreAdjOf(strconv.Itoa(pid)); err == nil {
 				got, ok = strconv.Itoa(n), true
 			}
 		case "nice":
@@ -138,13 +131,14 @@ func rlimitOf(pid int, text string) (string, bool) {
 	}
 	for line := range strings.Lines(string(data)) {
 		if l, ok := parseLimit(line); ok && l.Type == number {
-			return fmt.Sprintf("%s=%s:%s", name, limitText(l.Soft), limitText(l.Hard)), true
+			return fmt.Sprintf("%s=%s:%s", name, LimitText(l.Soft), LimitText(l.Hard)), true
 		}
 	}
 	return "", false
 }
 
-func limitText(n uint64) string {
+// LimitText writes a limit as prlimit(1) does.
+func LimitText(n uint64) string {
 	if n == unix.RLIM_INFINITY {
 		return "unlimited"
 	}
@@ -159,6 +153,3 @@ func noNewPrivs(pid int) (string, bool) {
 	_, rest, ok := strings.Cut(string(data), "\nNoNewPrivs:\t")
 	return strconv.FormatBool(strings.HasPrefix(rest, "1")), ok
 }
-
-// Isolators implements launch.Process.
-func (p *process) Isolators() []limits.Result { return p.results }

@@ -1,4 +1,4 @@
-package libcontainer
+package launchtest
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/stage1/launch"
+	"github.com/rkt-pods/rkt/stage1/launch/cell"
 )
 
 // gone waits for a process to end, by its pidfd.
@@ -33,10 +34,10 @@ func (p *pod) leafPIDs(leaf string) []string {
 	return strings.Fields(string(data))
 }
 
-// TestDestroyDaemons leaves processes behind that are no child of the app's
+// testDestroyDaemons leaves processes behind that are no child of the app's
 // any more, ignore what can be ignored and keep forking.
-func TestDestroyDaemons(t *testing.T) {
-	p := newPod(t)
+func testDestroyDaemons(t *testing.T, launcher func() launch.Launcher) {
+	p := newPod(t, launcher)
 	app := p.app("/bin/sh", "-c", `
 		(setsid sh -c 'trap "" TERM HUP INT; echo up; while :; do sleep 0.01; done' &)
 		sleep 0.2; exit 3`)
@@ -47,8 +48,8 @@ func TestDestroyDaemons(t *testing.T) {
 		t.Errorf("exit: %#x", exit.Status)
 	}
 	daemon := 0
-	for _, pid := range p.leafPIDs(mainLeaf) {
-		if comm, _, _ := statOf("/proc/" + pid); comm == "sh" { // not one of its short-lived children
+	for _, pid := range p.leafPIDs(cell.MainLeaf) {
+		if comm, _ := statOf("/proc/" + pid); comm == "sh" { // not one of its short-lived children
 			daemon, err = strconv.Atoi(pid)
 			p.must(err)
 		}
@@ -68,9 +69,9 @@ func TestDestroyDaemons(t *testing.T) {
 	p.checkClean()
 }
 
-// TestDestroyLeaves kills what runs beside an app and not the app.
-func TestDestroyLeaves(t *testing.T) {
-	p := newPod(t)
+// testDestroyLeaves kills what runs beside an app and not the app.
+func testDestroyLeaves(t *testing.T, launcher func() launch.Launcher) {
+	p := newPod(t, launcher)
 	app := p.app("/bin/sh", "-c", "echo up; exec sleep 1000")
 	main := p.start(app)
 	defer p.end(main)
@@ -91,15 +92,15 @@ func TestDestroyLeaves(t *testing.T) {
 	_, err = beside.Wait()
 	p.must(err)
 	p.must(beside.Destroy())
-	if pids := p.leafPIDs(mainLeaf); len(pids) != 1 {
+	if pids := p.leafPIDs(cell.MainLeaf); len(pids) != 1 {
 		t.Errorf("in main: %v", pids)
 	}
 }
 
-// TestPodInitDies kills PID 1 of the pod: the kernel kills the app, and pod
+// testPodInitDies kills PID 1 of the pod: the kernel kills the app, and pod
 // init's end waits for the app to be reaped.
-func TestPodInitDies(t *testing.T) {
-	p := newPod(t)
+func testPodInitDies(t *testing.T, launcher func() launch.Launcher) {
+	p := newPod(t, launcher)
 	main := p.start(p.app("/bin/sh", "-c", "echo up; exec sleep 1000"))
 	p.must(p.init.Process.Kill())
 	exit, err := main.Wait()
@@ -118,8 +119,8 @@ func TestPodInitDies(t *testing.T) {
 	}
 }
 
-func TestCancel(t *testing.T) {
-	p := newPod(t)
+func testCancel(t *testing.T, launcher func() launch.Launcher) {
+	p := newPod(t, launcher)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := p.launcher.Start(ctx, p.app("/bin/true")); !errors.Is(err, context.Canceled) {
@@ -139,8 +140,8 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-func TestOOM(t *testing.T) {
-	p := newPod(t)
+func testOOM(t *testing.T, launcher func() launch.Launcher) {
+	p := newPod(t, launcher)
 	memory, file := "", ""
 	for _, path := range p.cgroups() {
 		for _, f := range []string{"memory.limit_in_bytes", "memory.max"} {
@@ -167,8 +168,8 @@ func TestOOM(t *testing.T) {
 	}
 }
 
-func TestTTY(t *testing.T) {
-	p := newPod(t)
+func testTTY(t *testing.T, launcher func() launch.Launcher) {
+	p := newPod(t, launcher)
 	app := p.app("/bin/sh", "-c", "tty; stty size; ls -l /dev/console /proc/self/fd | grep -c pts; read line; echo got $line; exit 5")
 	app.UID, app.GID = 1000, 1000
 	app.Stdio = launch.Stdio{TTY: true, Width: 100, Height: 40}
@@ -184,16 +185,7 @@ func TestTTY(t *testing.T) {
 	exit, err := proc.Wait()
 	p.must(err)
 	p.must(proc.Destroy())
-	var out strings.Builder
-	buf := make([]byte, 4096)
-	for {
-		n, err := console.Read(buf)
-		out.Write(buf[:n])
-		if err != nil { // EIO: the last of the other end is closed
-			break
-		}
-	}
-	text := strings.ReplaceAll(out.String(), "\r", "")
+	text := strings.ReplaceAll(drain(console), "\r", "")
 	if exit.Status.ExitStatus() != 5 {
 		t.Errorf("exit: %#x", exit.Status)
 	}
@@ -204,8 +196,8 @@ func TestTTY(t *testing.T) {
 	}
 }
 
-func TestExecTTY(t *testing.T) {
-	p := newPod(t)
+func testExecTTY(t *testing.T, launcher func() launch.Launcher) {
+	p := newPod(t, launcher)
 	app := p.app("/bin/sh", "-c", "echo up; exec sleep 1000")
 	app.UID, app.GID = 1000, 1000
 	main := p.start(app)
@@ -218,9 +210,22 @@ func TestExecTTY(t *testing.T) {
 	exit, err := proc.Wait()
 	p.must(err)
 	p.must(proc.Destroy())
+	out := drain(proc.Console())
+	if exit.Status.ExitStatus() != 6 || out != "30 90\r\n1000\r\n" {
+		t.Errorf("exit %#x, %q", exit.Status, out)
+	}
+}
+
+// drain reads what a terminal still has once the last of its other end is
+// closed, which is an EIO.
+func drain(console *os.File) string {
+	var out strings.Builder
 	buf := make([]byte, 4096)
-	n, err := proc.Console().Read(buf)
-	if exit.Status.ExitStatus() != 6 || string(buf[:n]) != "30 90\r\n1000\r\n" {
-		t.Errorf("exit %#x, %q, %v", exit.Status, buf[:n], err)
+	for {
+		n, err := console.Read(buf)
+		out.Write(buf[:n])
+		if err != nil {
+			return out.String()
+		}
 	}
 }

@@ -1,4 +1,4 @@
-package sandbox
+package sealed
 
 import (
 	"os"
@@ -27,19 +27,23 @@ func TestProgramNotMoved(t *testing.T) {
 	null, remote := high(200), high(201)
 	defer null.Close()
 	defer remote.Close()
-	start := func(from int) error {
-		exe, err := sealedCopy("/bin/true", from)
+	program, err := Copy("true", "/bin/true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(program)
+	start := func(exe int, err error) error {
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer unix.Close(exe)
-		cmd := exec.Cmd{Path: fdPath(exe), Args: []string{"true"}, Stdin: null, Stdout: null, Stderr: null, ExtraFiles: []*os.File{remote}}
+		cmd := exec.Cmd{Path: Path(exe), Args: []string{"true"}, Stdin: null, Stdout: null, Stderr: null, ExtraFiles: []*os.File{remote}}
 		return cmd.Run()
 	}
-	if err := start(clearOf(null, remote)); err != nil {
+	if err := start(Clear(program, null, remote)); err != nil {
 		t.Error(err)
 	}
-	if err := start(int(remote.Fd()) + 1); err == nil {
+	if err := start(unix.FcntlInt(uintptr(program), unix.F_DUPFD_CLOEXEC, int(remote.Fd())+1)); err == nil {
 		t.Logf("this Go's fork leaves descriptor %d alone", remote.Fd()+1)
 	}
 }

@@ -1,4 +1,4 @@
-package libcontainer
+package launchtest
 
 import (
 	"os"
@@ -12,10 +12,10 @@ import (
 	"github.com/rkt-pods/rkt/stage1/launch"
 )
 
-// TestLeaks looks at what is left in the supervisor, which restarts apps for
+// testLeaks looks at what is left in the supervisor, which restarts apps for
 // as long as it lives, after starts that went well and starts that did not.
-func TestLeaks(t *testing.T) {
-	p := newPod(t)
+func testLeaks(t *testing.T, launcher func() launch.Launcher) {
+	p := newPod(t, launcher)
 	testkit.Program(t, filepath.Join(p.rootfs, "bin/garbage"), []byte("\x00\x01garbage"))
 	main := p.start(p.app("/bin/sh", "-c", "echo up; exec sleep 1000"))
 	defer p.end(main)

@@ -1,4 +1,4 @@
-package libcontainer
+package launchtest
 
 import (
 	"bufio"
@@ -31,12 +31,12 @@ const (
 
 // execPart is `enter`: another process than the supervisor, with streams of
 // its own, in another mount namespace and so without the app's rootfs.
-func execPart() int {
+func execPart(l launch.Launcher) int {
 	if err := unix.Mount("tmpfs", os.Getenv(execHideEnv), "tmpfs", 0, ""); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 254
 	}
-	p, err := New(Options{}).Exec(context.Background(), os.Getenv(execStateEnv), os.Getenv(execIDEnv), launch.Exec{
+	p, err := l.Exec(context.Background(), os.Getenv(execStateEnv), os.Getenv(execIDEnv), launch.Exec{
 		Argv:  strings.Split(os.Getenv(execArgvEnv), "\n"),
 		Stdio: launch.Stdio{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr},
 	})
@@ -90,8 +90,8 @@ func (p *pod) exec(id string, e launch.Exec) (result, error) {
 	})
 }
 
-func TestExec(t *testing.T) {
-	p := newPod(t)
+func testExec(t *testing.T, launcher func() launch.Launcher) {
+	p := newPod(t, launcher)
 	// With children, and some of them orphans: the leaf then is a cgroup with
 	// processes, below which v2 would allow no other.
 	app := p.app("/bin/sh", "-c", "(sleep 1000 &); sleep 1000 & echo up; wait")
@@ -140,8 +140,8 @@ func TestExec(t *testing.T) {
 	}
 }
 
-func TestExecAsRoot(t *testing.T) {
-	p := newPod(t)
+func testExecAsRoot(t *testing.T, launcher func() launch.Launcher) {
+	p := newPod(t, launcher)
 	app := p.app("/bin/sh", "-c", "echo up; exec sleep 1000")
 	app.UID, app.GID, app.Gids = 1000, 1001, []int{1002}
 	main := p.start(app)
@@ -162,8 +162,8 @@ func TestExecAsRoot(t *testing.T) {
 	}
 }
 
-func TestExecErrors(t *testing.T) {
-	p := newPod(t)
+func testExecErrors(t *testing.T, launcher func() launch.Launcher) {
+	p := newPod(t, launcher)
 	if _, err := p.exec("web-9", launch.Exec{Argv: []string{"true"}}); !errs.Is(err, errs.NotFound) {
 		t.Errorf("no such execution: %v", err)
 	}
@@ -186,9 +186,9 @@ func TestExecErrors(t *testing.T) {
 	p.must(main.Destroy())
 }
 
-// TestExecParallel runs many at once: each has a leaf of its own.
-func TestExecParallel(t *testing.T) {
-	p := newPod(t)
+// testExecParallel runs many at once: each has a leaf of its own.
+func testExecParallel(t *testing.T, launcher func() launch.Launcher) {
+	p := newPod(t, launcher)
 	app := p.app("/bin/sh", "-c", "echo up; exec sleep 1000")
 	main := p.start(app)
 	defer p.end(main)
@@ -215,10 +215,10 @@ func TestExecParallel(t *testing.T) {
 	}
 }
 
-// TestExecElsewhere runs beside an app from a process that did not start it,
+// testExecElsewhere runs beside an app from a process that did not start it,
 // has higher limits and other namespaces and writes to a file of its own.
-func TestExecElsewhere(t *testing.T) {
-	p := newPod(t)
+func testExecElsewhere(t *testing.T, launcher func() launch.Launcher) {
+	p := newPod(t, launcher)
 	app := p.app("/bin/sh", "-c", "echo up; exec sleep 1000")
 	app.UID, app.GID = 1000, 1000
 	app.Namespaces.Net = -1 // host networking, from which the caller differs

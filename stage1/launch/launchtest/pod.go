@@ -1,4 +1,7 @@
-package libcontainer
+// Package launchtest is the suite that every launcher must pass: what an app
+// may see and do, how programs begin and end, and what is left of them. Only
+// tests import it.
+package launchtest
 
 import (
 	"errors"
@@ -25,7 +28,7 @@ import (
 
 // The test binary plays four parts: go test starts it, it starts itself as the
 // supervisor in a mount namespace of its own, and the supervisor starts it as
-// PID 1 of pods and, by the library, as what becomes an app.
+// PID 1 of pods and as another process that runs something beside an app.
 const (
 	partEnv        = "RKT_TEST_PART"
 	partSupervisor = "supervisor"
@@ -36,43 +39,49 @@ const (
 	traceEnv       = "RKT_FAULT_TRACE" // see fault_test.go
 )
 
-func init() { InitMain() }
-
-func TestMain(m *testing.M) {
+// Main is the TestMain of a launcher's package. What prepare does is undone by
+// the function that it returns.
+func Main(m *testing.M, launcher func() launch.Launcher, prepare func() (func(), error)) int {
 	switch os.Getenv(partEnv) {
 	case partSupervisor:
 		if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
-			fatal(err)
+			return failed(err)
 		}
-		os.Exit(m.Run())
+		return m.Run()
 	case partPodInit:
-		fatal(podInit())
+		return failed(podInit())
 	case partExec:
-		os.Exit(execPart())
+		return execPart(launcher())
 	}
 	if os.Geteuid() != 0 {
-		os.Exit(m.Run()) // each test skips itself
+		return m.Run() // each test skips itself
 	}
 	trace, err := os.CreateTemp("", "rkt-trace-")
 	if err != nil {
-		fatal(err)
+		return failed(err)
 	}
+	undo, err := prepare()
+	if err != nil {
+		return failed(err)
+	}
+	defer undo()
+	defer func() { _ = os.Remove(trace.Name()) }()
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Env = append(os.Environ(), partEnv+"="+partSupervisor, traceEnv+"="+trace.Name())
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS, Pdeathsig: unix.SIGKILL}
 	err = cmd.Run()
-	os.Remove(trace.Name())
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		os.Exit(exit.ExitCode())
+		return exit.ExitCode()
 	} else if err != nil {
-		fatal(err)
+		return failed(err)
 	}
+	return 0
 }
 
-func fatal(err error) {
+func failed(err error) int {
 	fmt.Fprintln(os.Stderr, err)
-	os.Exit(1)
+	return 1
 }
 
 // podInit is PID 1 of a test's pod: it reaps, and ends with the supervisor,
@@ -80,7 +89,7 @@ func fatal(err error) {
 func podInit() error {
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
-		os.Exit(0)
+		os.Exit(0) //nolint:forbidigo // PID 1 of a pod ends from any of its threads
 	}()
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, unix.SIGCHLD)
@@ -113,7 +122,7 @@ type pod struct {
 	starts   int
 }
 
-func newPod(t *testing.T) *pod {
+func newPod(t *testing.T, launcher func() launch.Launcher) *pod {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
@@ -127,7 +136,7 @@ func newPod(t *testing.T) *pod {
 		rootfs:   filepath.Join(dir, "mnt/rootfs"),
 		stateDir: filepath.Join(dir, "state"),
 		rel:      fmt.Sprintf("/rkt-test-%d/%s", os.Getpid(), uuid.NewString()),
-		launcher: New(Options{}),
+		launcher: launcher(),
 	}
 	mounts := mountTable(t)
 	p.makeRootFS()
@@ -231,7 +240,7 @@ func (p *pod) checkClean() {
 		p.t.Errorf("state left: %v", left)
 	}
 	for _, pid := range p.children() {
-		comm, _, _ := statOf("/proc/" + strconv.Itoa(pid))
+		comm, _ := statOf("/proc/" + strconv.Itoa(pid))
 		p.t.Errorf("process left: %d %s", pid, comm)
 	}
 }
@@ -245,7 +254,7 @@ func (p *pod) children() []int {
 		if err != nil || pid == p.init.Process.Pid {
 			continue
 		}
-		if _, parent, _ := statOf(dir); parent == os.Getpid() {
+		if _, parent := statOf(dir); parent == os.Getpid() {
 			all = append(all, pid)
 		}
 	}
@@ -299,7 +308,7 @@ func (p *pod) app(argv ...string) launch.App {
 			},
 			MaskedPaths:   []string{"/proc/kcore", "/proc/acpi", "/sys/firmware", "/proc/keys"},
 			ReadOnlyPaths: []string{"/proc/sys", "/proc/bus", "/proc/irq"},
-			Devices:       testDevices(),
+			Devices:       deviceList(),
 			Capabilities:  []string{"CAP_CHOWN", "CAP_KILL", "CAP_SETUID", "CAP_SETGID", "CAP_MKNOD", "CAP_NET_BIND_SERVICE"},
 			NoNewPrivs:    true,
 		},
@@ -311,7 +320,7 @@ func (p *pod) app(argv ...string) launch.App {
 	}
 }
 
-func testDevices() []plan.Device {
+func deviceList() []plan.Device {
 	node := func(path string, major, minor int64) plan.Device {
 		return plan.Device{Path: path, Type: 'c', Major: major, Minor: minor, Mode: 0o666, Access: "rwm"}
 	}
@@ -381,4 +390,16 @@ func (p *pod) sh(script string) string {
 		p.t.Fatalf("%s: %v", script, r)
 	}
 	return strings.TrimSpace(r.stdout)
+}
+
+func statOf(dir string) (comm string, parent int) {
+	data, err := os.ReadFile(filepath.Join(dir, "stat"))
+	if err != nil {
+		return "", 0
+	}
+	text := string(data)
+	open, end := strings.IndexByte(text, '('), strings.LastIndexByte(text, ')')
+	f := strings.Fields(text[end+1:])
+	parent, _ = strconv.Atoi(f[1])
+	return text[open+1 : end], parent
 }

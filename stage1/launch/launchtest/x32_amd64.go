@@ -1,4 +1,4 @@
-package libcontainer
+package launchtest
 
 import (
 	"os"
@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt-pods/rkt/stage1/launch"
 	"github.com/rkt-pods/rkt/stage1/plan"
 )
 
@@ -21,10 +22,10 @@ void _start(void) {
 }
 `
 
-// TestX32 sees that the filter leaves no way around it by the second set of
+// testX32 sees that the filter leaves no way around it by the second set of
 // numbers that x86-64 has.
-func TestX32(t *testing.T) {
-	p := newPod(t)
+func testX32(t *testing.T, launcher func() launch.Launcher) {
+	p := newPod(t, launcher)
 	source := filepath.Join(t.TempDir(), "x32.c")
 	p.must(os.WriteFile(source, []byte(x32Program), 0o644))
 	build := exec.Command("gcc", "-static", "-nostdlib", "-ffreestanding", "-o", filepath.Join(p.rootfs, "bin/x32"), source)
@@ -39,3 +40,5 @@ func TestX32(t *testing.T) {
 		t.Errorf("%v", r)
 	}
 }
+
+func archTests() []test { return []test{{"X32", testX32}} }

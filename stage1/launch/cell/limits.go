@@ -1,4 +1,4 @@
-package libcontainer
+package cell
 
 import (
 	"fmt"
@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/moby/sys/capability"
-	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
@@ -15,11 +14,11 @@ import (
 	"github.com/rkt-pods/rkt/pkg/proc"
 )
 
-// capabilities gives the app the named ones: bounding, permitted and
-// effective, none of them inheritable or ambient, so that a user other than
-// root has none after exec and a file's capabilities don't add up with
-// inheritable ones.
-func capabilities(names []string) (*configs.Capabilities, error) {
+// Capabilities are the numbers of the named ones, which this process must have
+// itself. An app gets them as bounding, permitted and effective, none of them
+// inheritable or ambient, so that a user other than root has none after exec
+// and a file's capabilities don't add up with inheritable ones.
+func Capabilities(names []string) ([]int, error) {
 	own, err := ownCapabilities()
 	if err != nil {
 		return nil, err
@@ -32,10 +31,10 @@ func capabilities(names []string) (*configs.Capabilities, error) {
 	for _, c := range supported {
 		known["CAP_"+strings.ToUpper(c.String())] = c
 	}
+	var all []int
 	for _, name := range names {
 		c, ok := known[name]
 		if !ok {
-			// The library leaves it out with a warning that nobody sees.
 			return nil, errs.Newf(errs.Unsupported, "capability %s: unknown to this kernel", name)
 		}
 		if !own.Get(capability.BOUNDING, c) || !own.Get(capability.PERMITTED, c) {
@@ -43,8 +42,9 @@ func capabilities(names []string) (*configs.Capabilities, error) {
 				errs.Newf(errs.Unsupported, "capability %s: rkt itself does not have it", name),
 				"this host, or the container rkt runs in, withholds it: leave it out")
 		}
+		all = append(all, int(c))
 	}
-	return &configs.Capabilities{Bounding: names, Permitted: names, Effective: names}, nil
+	return all, nil
 }
 
 func ownCapabilities() (capability.Capabilities, error) {
@@ -58,10 +58,16 @@ func ownCapabilities() (capability.Capabilities, error) {
 	return own, nil
 }
 
-// mayExceed says whether limits above this process's own can be set.
-func mayExceed() (bool, error) {
+// MayExceed says whether limits above this process's own can be set.
+func MayExceed() (bool, error) {
 	own, err := ownCapabilities()
 	return err == nil && own.Get(capability.EFFECTIVE, capability.CAP_SYS_RESOURCE), err
+}
+
+// Rlimit is one limit of setrlimit(2).
+type Rlimit struct {
+	Type       int
+	Hard, Soft uint64
 }
 
 // rlimitNumber finds a limit by its name in small letters, without RLIMIT_.
@@ -70,8 +76,8 @@ func rlimitNumber(name string) (int, bool) {
 	return n, ok
 }
 
-// nrOpen is the number of open files that no process can be allowed to exceed.
-func nrOpen() uint64 {
+// NROpen is the number of open files that no process can be allowed to exceed.
+func NROpen() uint64 {
 	data, err := os.ReadFile("/proc/sys/fs/nr_open")
 	if err == nil {
 		var n uint64
@@ -82,16 +88,17 @@ func nrOpen() uint64 {
 	return unix.RLIM_INFINITY // then the kernel says it
 }
 
-func rlimits(list []specs.POSIXRlimit) ([]configs.Rlimit, error) {
+// Rlimits checks an app's limits against what this process may set.
+func Rlimits(list []specs.POSIXRlimit) ([]Rlimit, error) {
 	if len(list) == 0 {
 		return nil, nil
 	}
-	exceed, err := mayExceed()
+	exceed, err := MayExceed()
 	if err != nil {
 		return nil, err
 	}
 	known := proc.Rlimits()
-	var all []configs.Rlimit
+	var all []Rlimit
 	for _, l := range list {
 		n, ok := known[l.Type]
 		if !ok {
@@ -104,13 +111,13 @@ func rlimits(list []specs.POSIXRlimit) ([]configs.Rlimit, error) {
 		if l.Hard > own.Max && !exceed {
 			return nil, errs.Newf(errs.Unsupported, "limit %s: %d is above rkt's own %d, which takes CAP_SYS_RESOURCE", l.Type, l.Hard, own.Max)
 		}
-		if most := nrOpen(); n == unix.RLIMIT_NOFILE && l.Hard > most {
+		if most := NROpen(); n == unix.RLIMIT_NOFILE && l.Hard > most {
 			return nil, errs.Newf(errs.Unsupported, "limit %s: %d is above this host's %d (fs.nr_open)", l.Type, l.Hard, most)
 		}
 		if l.Soft > l.Hard {
 			return nil, errs.Newf(errs.Usage, "limit %s: soft limit %d is above the hard limit %d", l.Type, l.Soft, l.Hard)
 		}
-		all = append(all, configs.Rlimit{Type: n, Soft: l.Soft, Hard: l.Hard})
+		all = append(all, Rlimit{Type: n, Soft: l.Soft, Hard: l.Hard})
 	}
 	return all, nil
 }
@@ -135,10 +142,10 @@ var limitNames = map[string]int{
 	"Max stack size":        unix.RLIMIT_STACK,
 }
 
-// rlimitsOf are the limits a process has now, lowered to what this process may
+// RlimitsOf are the limits a process has now, lowered to what this process may
 // set. prlimit(2) would need CAP_SYS_RESOURCE to tell another user's.
-func rlimitsOf(pid int) ([]configs.Rlimit, error) {
-	exceed, err := mayExceed()
+func RlimitsOf(pid int) ([]Rlimit, error) {
+	exceed, err := MayExceed()
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +153,7 @@ func rlimitsOf(pid int) ([]configs.Rlimit, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []configs.Rlimit
+	var all []Rlimit
 	for line := range strings.Lines(string(data)) {
 		now, ok := parseLimit(line)
 		if !ok {
@@ -169,7 +176,7 @@ func rlimitsOf(pid int) ([]configs.Rlimit, error) {
 }
 
 // parseLimit reads one line: a name of several words, then soft and hard limit.
-func parseLimit(line string) (configs.Rlimit, bool) {
+func parseLimit(line string) (Rlimit, bool) {
 	for name, n := range limitNames {
 		rest, ok := strings.CutPrefix(line, name+" ")
 		if !ok {
@@ -177,13 +184,13 @@ func parseLimit(line string) (configs.Rlimit, bool) {
 		}
 		f := strings.Fields(rest)
 		if len(f) < 2 {
-			return configs.Rlimit{}, false
+			return Rlimit{}, false
 		}
 		soft, ok1 := limitValue(f[0])
 		hard, ok2 := limitValue(f[1])
-		return configs.Rlimit{Type: n, Soft: soft, Hard: hard}, ok1 && ok2
+		return Rlimit{Type: n, Soft: soft, Hard: hard}, ok1 && ok2
 	}
-	return configs.Rlimit{}, false
+	return Rlimit{}, false
 }
 
 func limitValue(s string) (uint64, bool) {
@@ -194,15 +201,16 @@ func limitValue(s string) (uint64, bool) {
 	return n, err == nil
 }
 
-func oomScoreAdj(want *int) (*int, error) {
+// OOMScoreAdj checks an app's score against what this process may set.
+func OOMScoreAdj(want *int) (*int, error) {
 	if want == nil {
 		return nil, nil
 	}
-	own, err := oomScoreAdjOf("self")
+	own, err := OOMScoreAdjOf("self")
 	if err != nil {
 		return nil, err
 	}
-	exceed, err := mayExceed()
+	exceed, err := MayExceed()
 	if err != nil {
 		return nil, err
 	}
@@ -212,10 +220,32 @@ func oomScoreAdj(want *int) (*int, error) {
 	return want, nil
 }
 
-func oomScoreAdjOf(pid string) (int, error) {
+// OOMScoreAdjOf is the score of a process, "self" for this one.
+func OOMScoreAdjOf(pid string) (int, error) {
 	data, err := os.ReadFile("/proc/" + pid + "/oom_score_adj")
 	if err != nil {
 		return 0, err
 	}
 	return strconv.Atoi(strings.TrimSpace(string(data)))
+}
+
+// BesideScore is the score for a process beside another: the other's, as far
+// as this process may give it.
+func BesideScore(pid int) (*int, error) {
+	adj, err := OOMScoreAdjOf(strconv.Itoa(pid))
+	if err != nil {
+		return nil, err
+	}
+	own, err := OOMScoreAdjOf("self")
+	if err != nil {
+		return nil, err
+	}
+	exceed, err := MayExceed()
+	if err != nil {
+		return nil, err
+	}
+	if !exceed {
+		adj = max(adj, own)
+	}
+	return &adj, nil
 }

@@ -1,0 +1,11 @@
+//go:build fault
+
+package direct
+
+import (
+	"testing"
+
+	"github.com/rkt-pods/rkt/stage1/launch/launchtest"
+)
+
+func TestFaults(t *testing.T) { launchtest.Faults(t, launcherOf, "launch.devices", "cgroup.create") }

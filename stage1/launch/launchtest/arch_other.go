@@ -1,0 +1,5 @@
+//go:build !amd64
+
+package launchtest
+
+func archTests() []test { return nil }
