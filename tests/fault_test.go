@@ -43,13 +43,13 @@ func faultRuns() []faultRun {
 	apps := []string{"--volume=d,kind=empty,uid=5", "--set-env=A=b", faultImage, "--mount=volume=d,target=/mnt", "--exec=/bin/echo", "--", "hello"}
 	run, prepare := append([]string{"run", "--net=none"}, apps...), append([]string{"prepare", "--quiet"}, apps...)
 	volumes := []string{
-		"run", "--volume=n,kind=named,source=db", "--volume=s,kind=secret,source=/etc/passwd", "--volume=m,kind=tmpfs", "--volume=i,kind=image,source=" + faultImage,
+		"run", "--net=none", "--volume=n,kind=named,source=db", "--volume=s,kind=secret,source=/etc/passwd", "--volume=m,kind=tmpfs", "--volume=i,kind=image,source=" + faultImage,
 		"--sysctl=kernel.domainname=x", faultImage, "--mount=volume=n,target=/home", "--mount=volume=s,target=/secret", "--mount=volume=m,target=/m",
 		"--mount=volume=i,target=/i,subPath=home", "--device=/dev/zero:/dev/nought", "--exec=/bin/ls", "--", "/home",
 	}
 	const said = "hello\n"
 	restarts := []string{
-		"run", "--pod-name=x", "--log-prefix=never", "--volume=d,kind=empty", faultImage, "--mount=volume=d,target=/mnt", "--restart=on-failure", "--restart-keep-rootfs",
+		"run", "--net=none", "--pod-name=x", "--log-prefix=never", "--volume=d,kind=empty", faultImage, "--mount=volume=d,target=/mnt", "--restart=on-failure", "--restart-keep-rootfs",
 		"--ready=notify", "--exec=/bin/sh", "--", "-c", "[ ! -e /mnt/x ] || { [ -e /x ] && echo hello; exit; }; touch /mnt/x /x; exit 1",
 		"---", faultImage, "--name=y", "--restart=on-failure", "--mount=volume=d,target=/mnt", "--exec=/bin/sh", "--", "-c", "[ -e /mnt/y ] || { touch /mnt/y; exit 1; }",
 	}

@@ -35,6 +35,10 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// The main thread is nobody's but the main goroutine's: a test that takes its
+// thread into another network namespace must not take /proc/self along.
+func init() { runtime.LockOSThread() }
+
 // inOwnNetwork runs the tests in a network namespace of their own, with run
 // folders of their own: pods get addresses, links and rules by default, none of
 // which the host is to see.
@@ -49,8 +53,7 @@ func inOwnNetwork(m *testing.M) (code int, err error) {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	// A test binary that is killed for its timeout takes the tests with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
-	runtime.LockOSThread() // the signal comes when the thread ends
-	err = cmd.Run()
+	err = cmd.Run() // on the main thread: the signal comes when the thread ends
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return exit.ExitCode(), nil
 	}

@@ -306,7 +306,8 @@ func TestRotationDrops(t *testing.T) {
 	if err := json.Unmarshal([]byte(h.must("status", "--format=json", p.uuid())), &s); err != nil {
 		t.Fatal(err)
 	}
-	if dropped := s.Apps[0].Status.LogDropped; dropped == 0 || left+dropped != 100000 {
+	// Of a line that was cut when its beginning was dropped the end is left.
+	if dropped := s.Apps[0].Status.LogDropped; dropped == 0 || left+dropped != 100000 && left+dropped != 100001 {
 		t.Errorf("%d lines are left, %d are said to be dropped", left, dropped)
 	}
 	long := h.start(nil, app{name: "x", script: `head -c 10485760 /dev/zero | tr '\0' 'x'; echo; printf 'a\377\000b'`})

@@ -111,8 +111,12 @@ func (p *progress) worth(b *bar) bool {
 	return !p.local || p.bars && b.took >= time.Second
 }
 
-// remote says that something comes over the network from now on.
+// remote says that something comes over the network from now on. A command that
+// shows no progress has none to tell.
 func (p *progress) remote() {
+	if p == nil {
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.local = false

@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -29,9 +30,19 @@ const (
 	Synced
 )
 
+// stepName is the file's name; one that is a UUID goes by its folder's, so that
+// a step has the same name each time.
+func stepName(path string) string {
+	name := filepath.Base(path)
+	if len(name) == 36 && strings.Count(name, "-") == 4 {
+		return filepath.Base(filepath.Dir(path))
+	}
+	return name
+}
+
 // Write replaces path with data.
 func Write(path string, data []byte, perm fs.FileMode, d Durability) (err error) {
-	name := "write." + filepath.Base(path)
+	name := "write." + stepName(path)
 	if err := fault.Step(name); err != nil {
 		return err
 	}
