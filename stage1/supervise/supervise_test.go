@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/rkt-pods/rkt/pkg/appc"
+	"github.com/rkt-pods/rkt/pkg/atomicfile"
 	"github.com/rkt-pods/rkt/pkg/crilog"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/pkg/podspec"
@@ -25,12 +26,28 @@ const waitForSignal = `trap 'echo got it; exit %s' TERM; echo up; while :; do sl
 
 // whenUp calls f once the app has printed something.
 func (tp *testPod) whenUp(app string, f func()) {
+	log := tp.records.dir.App(app).Attempt(0).Log()
+	tp.when(f, func() bool {
+		data, err := os.ReadFile(log)
+		return err == nil && strings.Contains(string(data), "up")
+	})
+}
+
+// whenRunning calls f once the pod has put down that the app runs, which can be
+// after the app has printed something.
+func (tp *testPod) whenRunning(app string, f func()) {
+	status := tp.records.dir.App(app).Attempt(0).Status()
+	tp.when(f, func() bool {
+		var s poddir.Status
+		return atomicfile.ReadJSON(status, &s) == nil && s.State == poddir.Running
+	})
+}
+
+func (tp *testPod) when(f func(), holds func() bool) {
 	tp.watchers.Go(func() {
-		log := tp.records.dir.App(app).Attempt(0).Log()
 		deadline := time.Now().Add(time.Minute)
 		for tick := range time.Tick(5 * time.Millisecond) {
-			data, err := os.ReadFile(log)
-			if err == nil && strings.Contains(string(data), "up") || tick.After(deadline) {
+			if holds() || tick.After(deadline) {
 				f()
 				return
 			}

@@ -24,7 +24,7 @@ func TestUpdate(t *testing.T) {
 		return err
 	}
 	memory := func(mib int64) *limits.Set { return &limits.Set{Memory: n(mib << 20)} }
-	tp.whenUp("a", func() {
+	tp.whenRunning("a", func() {
 		defer func() { tp.signals <- syscall.SIGQUIT }()
 		tp.kernel.results = []limits.Result{{Name: "memory", State: limits.Enforced, Value: "104857600"}}
 		if err := ask(request{App: "a", Limits: memory(100)}); err != nil {
