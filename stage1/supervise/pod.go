@@ -57,6 +57,7 @@ type pod struct {
 	over    chan struct{} // closed when the event loop has ended
 
 	waiters []waiter // who asked for something and waits for it
+	broken  error    // a record that is not final could not be written
 	unsaved []string // apps whose final status could not be written
 	lost    error    // and why
 	exit    poddir.Exit
@@ -129,6 +130,7 @@ func (p *pod) loop(first lifecycle.Event) {
 		}
 	}
 	p.handle(happened{event: first, at: time.Now()})
+	p.giveUp()
 	idle := time.NewTimer(idleAfter)
 	defer idle.Stop()
 	watchdog, stop := p.herald.watchdog(p.watchdog)
@@ -150,6 +152,7 @@ func (p *pod) loop(first lifecycle.Event) {
 		case c := <-p.calls:
 			p.call(c)
 		}
+		p.giveUp()
 	}
 }
 
@@ -214,7 +217,16 @@ func (p *pod) unrecorded(app string, err error) {
 	err = fmt.Errorf("app %s: status: %w", app, err)
 	p.report(err)
 	// Not from here: the loop is in the middle of an event.
-	go p.send(happened{event: lifecycle.Failed{Message: err.Error()}, at: time.Now()})
+	p.broken = err
+}
+
+// giveUp follows each event, before another one can end the pod as if all of it
+// were on record.
+func (p *pod) giveUp() {
+	if err := p.broken; err != nil {
+		p.broken = nil
+		p.handle(happened{event: lifecycle.Failed{Message: err.Error()}, at: time.Now()})
+	}
 }
 
 func (p *pod) do(action lifecycle.Action, at time.Time) {
