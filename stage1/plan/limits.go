@@ -135,7 +135,7 @@ func (a *App) single(host Host, iso appc.Isolator, image bool) error {
 		return a.nice(host, iso.Value, image)
 	case appc.IsoDelegate:
 		if err := json.Unmarshal(iso.Value, &a.Delegate); err != nil {
-			return err
+			return errs.WithClass(errs.Usage, err)
 		}
 		a.exact(nameDelegate, strconv.FormatBool(a.Delegate), "", "")
 	case appc.IsoSELinux:
@@ -152,7 +152,7 @@ func (a *App) single(host Host, iso appc.Isolator, image bool) error {
 func (a *App) rlimits(host Host, value json.RawMessage, image bool) error {
 	var list map[string]appc.Rlimit
 	if err := json.Unmarshal(value, &list); err != nil {
-		return err
+		return errs.WithClass(errs.Usage, err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(list)) {
 		kernel := "RLIMIT_" + strings.ToUpper(name)
@@ -185,7 +185,7 @@ func rlimitValue(n uint64) string {
 func (a *App) nice(host Host, value json.RawMessage, image bool) error {
 	var n int
 	if err := json.Unmarshal(value, &n); err != nil {
-		return err
+		return errs.WithClass(errs.Usage, err)
 	}
 	asked, why := strconv.Itoa(n), ""
 	if n < host.Nice && !host.SysNice {
@@ -202,7 +202,7 @@ func (a *App) nice(host Host, value json.RawMessage, image bool) error {
 func (a *App) selinux(host Host, value json.RawMessage, image bool) error {
 	var v struct{ User, Role, Type, Level string }
 	if err := json.Unmarshal(value, &v); err != nil {
-		return err
+		return errs.WithClass(errs.Usage, err)
 	}
 	label := strings.Join([]string{v.User, v.Role, v.Type, v.Level}, ":")
 	switch {
@@ -222,7 +222,7 @@ func (a *App) selinux(host Host, value json.RawMessage, image bool) error {
 func (a *App) apparmor(host Host, value json.RawMessage, image bool) error {
 	var v struct{ Profile string }
 	if err := json.Unmarshal(value, &v); err != nil {
-		return err
+		return errs.WithClass(errs.Usage, err)
 	}
 	switch {
 	case v.Profile == "" || strings.ContainsAny(v.Profile, "\x00\n"):
@@ -277,7 +277,7 @@ func boundPod(pod *Pod, in Input) error {
 			return errs.Newf(errs.Usage, "isolator %s: it is for an app, not for the whole pod", iso.Name)
 		case iso.Name == appc.IsoShmSize:
 			var s appc.Text
-			err := json.Unmarshal(iso.Value, &s)
+			err := errs.WithClass(errs.Usage, json.Unmarshal(iso.Value, &s))
 			if err == nil {
 				pod.ShmSize, err = limits.Bytes(string(s))
 			}
