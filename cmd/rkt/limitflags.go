@@ -38,6 +38,9 @@ func (a *appArgs) limitFlags(fs *pflag.FlagSet) {
 	limit("swap", "QUANTITY", "swap beside the memory of --memory", appc.IsoSwap, text)
 	limit("io-weight", "N", "weight for disks, 1 to 10000, where 100 is usual", appc.IsoIOWeight, readNumber)
 	limit("io-limit", "DEVICE,rbps=RATE,…", "rates a second of a disk, given by path, MAJOR:MINOR or as all: rbps=, wbps= in bytes, riops=, wiops= in operations", appc.IsoIOLimits, readIOLimit)
+	limit("network-bandwidth", "QUANTITY", "bytes a second that each network interface sends, and gets, such as 10Mi", appc.IsoNetworkBandwidth, func(v string) (any, error) {
+		return map[string]any{"default": true, "limit": v}, nil
+	})
 	limit("hugetlb", "SIZE=QUANTITY", "huge pages of a size, such as 2MB=64Mi", appc.IsoHugetlb, func(v string) (any, error) {
 		size, q, err := pair(v)
 		return map[string]string{size: q}, err

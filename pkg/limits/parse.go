@@ -22,6 +22,7 @@ const (
 	NameIOWeight   = "io-weight"
 	NameIOLimit    = "io-limit"
 	NameHugetlb    = "hugetlb"
+	NameNetwork    = "network-bandwidth" // of interfaces, not of a cgroup
 )
 
 // names has, for each isolator that bounds a cgroup, what its limits are called.

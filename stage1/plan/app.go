@@ -122,6 +122,7 @@ type App struct {
 	PreStop        *podspec.Hook   // nil if none
 	Notes          []string        // what was changed or left out, for the user
 	Results        []limits.Result // what became of isolators, as far as that is known before the start
+	bandwidth      *Bandwidth      // what it asks for; the pod's network has it
 }
 
 // Mount is one mount in the app's rootfs.

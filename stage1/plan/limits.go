@@ -26,7 +26,6 @@ const (
 	nameDelegate = "cgroup-delegate"
 	nameSELinux  = "selinux-context"
 	nameAppArmor = "apparmor-profile"
-	nameNetwork  = "network-bandwidth"
 )
 
 // shortNames are those of the specification's isolators that have a flag.
@@ -143,7 +142,11 @@ func (a *App) single(host Host, iso appc.Isolator, image bool) error {
 	case appc.IsoAppArmor:
 		return a.apparmor(host, iso.Value, image)
 	case appc.IsoNetworkBandwidth:
-		a.result(nameNetwork, limits.Ignored, "", "the networks' configuration bounds them (CNI's bandwidth plugin)")
+		rate, err := readBandwidth(iso.Value)
+		if err != nil {
+			return err
+		}
+		a.bandwidth = &Bandwidth{Rate: rate, Optional: image}
 	}
 	return nil
 }
@@ -285,10 +288,8 @@ func boundPod(pod *Pod, in Input) error {
 				return errs.Newf(errs.Usage, "isolator %s: %q: not a size of %d bytes or more", iso.Name, iso.Value, limits.MinMemory)
 			}
 			note(nameShmSize, limits.Enforced, string(s), "")
-		case iso.Name == appc.IsoPriority:
-			// finishLimits takes it.
-		case iso.Name == appc.IsoNetworkBandwidth:
-			note(nameNetwork, limits.Ignored, "", "the networks' configuration bounds them (CNI's bandwidth plugin)")
+		case iso.Name == appc.IsoPriority, iso.Name == appc.IsoNetworkBandwidth:
+			// finishLimits takes them.
 		case boundHere(iso.Name):
 			return errs.Newf(errs.Unsupported, "isolator %s: only for each app", iso.Name)
 		default:
@@ -305,6 +306,9 @@ func boundPod(pod *Pod, in Input) error {
 // known already not to be as asked, if nothing but that is wanted.
 func finishLimits(pod *Pod, in Input) error {
 	if err := prioritize(pod, in); err != nil {
+		return err
+	}
+	if err := bandwidth(pod, in); err != nil {
 		return err
 	}
 	for i := range pod.Apps {

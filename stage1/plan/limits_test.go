@@ -72,7 +72,7 @@ func FuzzIsolator(f *testing.F) {
 				continue
 			}
 			app := pod.Apps[0]
-			told := len(pod.Results)+len(app.Results) > 0 || !pod.Limits.Empty() || !app.Limits.Empty()
+			told := len(pod.Results)+len(app.Results) > 0 || !pod.Limits.Empty() || !app.Limits.Empty() || pod.Network.Bandwidth != nil
 			if !told && name != appc.IsoCPU && name != appc.IsoMemory { // a request of 0 asks for nothing
 				t.Fatalf("%s %s: nothing is said of it", name, value)
 			}

@@ -20,6 +20,7 @@ type Network struct {
 	Ports       []poddir.Forward // without the pod's addresses, which come with the attachments
 	PluginDirs  []string
 	PodName     string // by which other pods find it
+	Bandwidth   *Bandwidth
 }
 
 // network plans the interfaces, which are eth0 and so on in the order of the

@@ -124,6 +124,9 @@ func dump(p Pod, arch string, verbose bool) string {
 	for _, n := range p.Network.Attachments {
 		line("network %s %s args=%v", n.IfName, n.Name, n.Args)
 	}
+	if b := p.Network.Bandwidth; b != nil {
+		line("bandwidth %d optional=%v %s", b.Rate, b.Optional, b.Why)
+	}
 	for _, f := range p.Network.Ports {
 		line("port %s app=%s %s %s:%d to %d", f.Name, f.App, f.Protocol, f.HostIP, f.HostPort, f.PodPort)
 	}

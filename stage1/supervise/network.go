@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/rkt-pods/rkt/pkg/limits"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/stage1/network"
 	"github.com/rkt-pods/rkt/stage1/plan"
@@ -26,6 +27,11 @@ func (p *pod) attach(in *inputs, planned plan.Pod) error {
 		return err
 	}
 	p.records.summary.Addresses, p.records.dirty = p.network.Public(), true
+	if b := planned.Network.Bandwidth; b != nil {
+		if err := p.boundNetwork(*b, planned.Strict); err != nil {
+			return err
+		}
+	}
 	if f := plan.NetResolv(in.options, p.network.DNS()); f != nil {
 		if err := p.box.replaceFile(*f); err != nil {
 			return err
@@ -53,6 +59,21 @@ func (p *pod) attach(in *inputs, planned plan.Pod) error {
 		}
 	})
 	p.trace("attached to %s", strings.Join(in.options.Net, ", "))
+	return nil
+}
+
+// boundNetwork bounds what the pod's interfaces carry.
+func (p *pod) boundNetwork(b plan.Bandwidth, strict bool) error {
+	r, err := p.network.Bound(b)
+	if err != nil {
+		return err
+	}
+	list := []limits.Result{r}
+	if err := limits.Refuse(list, strict, func(string) bool { return b.Optional }); err != nil {
+		return err
+	}
+	p.isolators = append(p.isolators, r)
+	p.tellChanges("", list)
 	return nil
 }
 
