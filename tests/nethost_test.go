@@ -152,7 +152,14 @@ func (h *netHost) start(flags []string, argv ...string) *netPod {
 	} else {
 		args = append(args, "--exec=/bin/sleep", "--", "1000")
 	}
-	p := &netPod{h: h, cmd: h.command(args...), stderr: &bytes.Buffer{}, done: make(chan struct{})}
+	return h.up(h.command(args...), file)
+}
+
+// up starts a pod with the command, which saves its UUID in the file, and waits
+// until it is up.
+func (h *netHost) up(cmd *exec.Cmd, file string) *netPod {
+	h.t.Helper()
+	p := &netPod{h: h, cmd: cmd, stderr: &bytes.Buffer{}, done: make(chan struct{})}
 	p.cmd.Stderr = p.stderr
 	if err := p.cmd.Start(); err != nil {
 		h.t.Fatal(err)

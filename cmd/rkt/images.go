@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rkt-pods/rkt/pkg/activation"
 	"github.com/rkt-pods/rkt/pkg/appc"
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/image"
@@ -232,6 +233,9 @@ func (o *podFlags) plan(apps []podplan.App) podplan.Options {
 	}
 	for _, e := range os.Environ() {
 		name, val, _ := strings.Cut(e, "=")
+		if activation.Variable(name) {
+			continue // about descriptors of this process
+		}
 		// A shell function that was exported is no variable to us.
 		known := slices.ContainsFunc(p.ParentEnv, func(v appc.EnvVar) bool { return v.Name == name })
 		if appc.CheckEnvName(name) == nil && !known {

@@ -24,12 +24,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt-pods/rkt/pkg/abi"
+	"github.com/rkt-pods/rkt/pkg/activation"
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/lock"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/pkg/version"
 	"github.com/rkt-pods/rkt/stage1/launch"
 	"github.com/rkt-pods/rkt/stage1/launch/filter"
+	"github.com/rkt-pods/rkt/stage1/network"
 	_ "github.com/rkt-pods/rkt/stage1/sandbox/unshare" // a mount namespace before the runtime starts
 	"github.com/rkt-pods/rkt/stage1/supervise"
 )
@@ -121,10 +123,15 @@ func run(ctx context.Context, args []string) (int, error) {
 	if err := closeOnExec(); err != nil {
 		return 0, err
 	}
+	names, err := activation.Given(os.Getenv, os.Getpid())
+	if err != nil {
+		return 0, err
+	}
 	// The lock says that the pod runs until this process ends.
 	defer runtime.KeepAlive(l)
 	env := environment(abi.CmdRun)
 	env.NotifySocket, env.Watchdog = os.Getenv("NOTIFY_SOCKET"), watchdog(os.Getenv, os.Getpid())
+	env.Sockets = network.Inherited(names)
 	if r.Debug {
 		env.Trace = func(text string) { fmt.Fprintf(os.Stderr, "run: debug: %s\n", text) }
 	}

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt-pods/rkt/pkg/abi"
+	"github.com/rkt-pods/rkt/pkg/activation"
 	"github.com/rkt-pods/rkt/pkg/atomicfile"
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/fault"
@@ -36,6 +37,13 @@ const versionDeadline = 10 * time.Second
 // this program; asking these would cost every start an exec.
 func Find(ctx context.Context, named string) (string, error) {
 	if err := checkRoot(); err != nil {
+		return "", err
+	}
+	names, err := activation.Given(os.Getenv, os.Getpid())
+	if err != nil {
+		return "", err
+	}
+	if err := activation.Claim(len(names)); err != nil {
 		return "", err
 	}
 	if named != "" {
@@ -106,6 +114,12 @@ func Exec(p *pod.RunningPod, stage1 string, run abi.Run) error {
 	}
 	if err == nil {
 		run.LockFD = p.Lock().FD()
+		var names []string
+		if names, err = activation.Given(os.Getenv, os.Getpid()); err == nil {
+			err = activation.Pass(len(names))
+		}
+	}
+	if err == nil {
 		err = unix.Exec(stage1, append([]string{"stage1"}, run.Argv()...), os.Environ())
 	}
 	err = fmt.Errorf("start stage1: %s: %w", stage1, err)

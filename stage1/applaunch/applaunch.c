@@ -102,6 +102,7 @@ enum {
 	OP_CHDIR,
 	OP_FILTER,
 	OP_EXEC,
+	OP_SOCKETS,
 };
 
 struct op {
@@ -126,6 +127,7 @@ struct message {
 static struct header *head;
 static char *base;
 static long slots[SLOTS];
+static long control = CONTROL; /* moves when the program gets sockets */
 /* More of a failure: how much of a path was there, or that it was looked up. */
 static __u32 detail;
 
@@ -138,7 +140,7 @@ static void tell(__u32 what, __u32 op, long err)
 	m.err = (__s32)-err;
 	m.detail = detail;
 	/* Without a supervisor there is no app; the end of the pod takes care of it. */
-	if (SYS3(write, CONTROL, &m, sizeof(m)) < 0)
+	if (SYS3(write, control, &m, sizeof(m)) < 0)
 		quit(1);
 }
 
@@ -257,6 +259,36 @@ static long filter(long n, void *code, long flags)
 	return SYS3(seccomp, SECCOMP_SET_MODE_FILTER, flags, &prog);
 }
 
+/*
+ * sockets puts the program's n sockets where it looks for them, from 3 on, and
+ * the control socket right above. They come in order from first, which lies
+ * above 3, so that none is overwritten before it is copied. Whom they are for
+ * is said by the pid that the program will have.
+ */
+static long sockets(long first, long n, char *text)
+{
+	long i, high, pid = SYS0(getpid), size = 1;
+
+	high = SYS3(fcntl, control, F_DUPFD_CLOEXEC, first + n);
+	if (high < 0)
+		return high;
+	control = high;
+	for (i = 0; i <= n; i++) {
+		long from = i < n ? first + i : high;
+		long ret = SYS3(dup3, from, CONTROL + i, i < n ? 0 : O_CLOEXEC);
+
+		if (ret < 0)
+			return ret;
+	}
+	control = CONTROL + n;
+	SYS1(close, high);
+	for (i = pid; i >= 10; i /= 10)
+		size++;
+	for (text[size] = 0; size > 0; pid /= 10)
+		text[--size] = (char)('0' + pid % 10);
+	return 0;
+}
+
 static char **pointers(__u64 *list)
 {
 	unsigned long i;
@@ -312,6 +344,8 @@ static long perform(const struct op *o, const __u64 *a)
 		return filter((long)a[0], (void *)a[1], (long)a[2]);
 	case OP_EXEC:
 		return execute((__u64 *)a[0], (__u64 *)a[1], (__u64 *)a[2], (long)a[3]);
+	case OP_SOCKETS:
+		return sockets((long)a[0], (long)a[1], (char *)a[2]);
 	}
 	return sys(o->call, (long)a[0], (long)a[1], (long)a[2], (long)a[3], (long)a[4], (long)a[5]);
 }

@@ -31,6 +31,13 @@ type App struct {
 	CgroupPath string // of the app, relative to each hierarchy's root: …/apps/<app>
 	Namespaces Namespaces
 	Stdio      Stdio
+	Sockets    []Socket // that the program gets, as sd_listen_fds(3) has it
+}
+
+// Socket is a descriptor for the program, owned by the supervisor.
+type Socket struct {
+	FD   int
+	Name string
 }
 
 // Stdio is what a process gets as its first descriptors. The launcher does not

@@ -47,7 +47,8 @@ func (p *ports) serveTCP(port uint16, to string) {
 		return
 	}
 	defer func() { _ = f.Close() }() // the listener has its own
-	if unix.Listen(int(f.Fd()), unix.SOMAXCONN) != nil {
+	// Its connections inherit that they are in nobody's way when they linger.
+	if reuse(int(f.Fd()), 1) != nil || unix.Listen(int(f.Fd()), unix.SOMAXCONN) != nil {
 		return
 	}
 	if l, err := net.FileListener(f); err == nil {

@@ -75,17 +75,11 @@ func (p *ports) holdOne(ctx context.Context, f poddir.Forward) error {
 }
 
 func bind(protocol string, at netip.AddrPort) (int, error) {
-	domain, kind, proto := unix.AF_INET, unix.SOCK_STREAM, 0
+	domain := unix.AF_INET
 	if at.Addr().Is6() {
 		domain = unix.AF_INET6
 	}
-	switch protocol {
-	case "udp":
-		kind = unix.SOCK_DGRAM
-	case "sctp":
-		proto = unix.IPPROTO_SCTP
-	}
-	fd, err := unix.Socket(domain, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, proto)
+	fd, _, err := open(domain, protocol, unix.SOCK_NONBLOCK)
 	if err != nil {
 		return -1, err
 	}
@@ -94,7 +88,9 @@ func bind(protocol string, at netip.AddrPort) (int, error) {
 		err = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)
 		sa = &unix.SockaddrInet6{Port: int(at.Port()), Addr: at.Addr().As16()}
 	}
-	if err == nil {
+	if err == nil && protocol == "tcp" {
+		err = reserve(fd, sa)
+	} else if err == nil {
 		err = unix.Bind(fd, sa)
 	}
 	if err != nil {
@@ -102,6 +98,32 @@ func bind(protocol string, at netip.AddrPort) (int, error) {
 		return -1, err
 	}
 	return fd, nil
+}
+
+// reserve binds a socket of tcp. Connections of an earlier server of the port
+// that linger (TIME_WAIT) are in nobody's way with SO_REUSEADDR, but then
+// others that have it too get the port as well, as long as nobody listens. So
+// this one listens for a moment, which is where the kernel compares again, and
+// from then on shares with nobody. Its port stays when it listens no more.
+func reserve(fd int, sa unix.Sockaddr) error {
+	err := reuse(fd, 1)
+	if err == nil {
+		err = unix.Bind(fd, sa)
+	}
+	if err == nil {
+		err = unix.Listen(fd, 0)
+	}
+	if err == nil {
+		err = reuse(fd, 0)
+	}
+	if err == nil {
+		err = unix.Shutdown(fd, unix.SHUT_RD)
+	}
+	return err
+}
+
+func reuse(fd, on int) error {
+	return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, on)
 }
 
 func (p *ports) close() {

@@ -20,6 +20,7 @@ type Input struct {
 	Options poddir.RunOptions
 	Host    Host
 	Term    string // value of TERM for apps that get a terminal; "" if none does
+	Sockets []Socket
 }
 
 // Host is what the plan needs to know of the host.

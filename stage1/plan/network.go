@@ -21,6 +21,10 @@ type Network struct {
 	PluginDirs  []string
 	PodName     string // by which other pods find it
 	Bandwidth   *Bandwidth
+	// Listeners are what socket-activated apps get, by their names; Unclaimed
+	// are the inherited descriptors that none of them asks for.
+	Listeners map[string][]Listener
+	Unclaimed []Socket
 }
 
 // network plans the interfaces, which are eth0 and so on in the order of the
@@ -47,8 +51,12 @@ func network(in Input, hostname string) (Network, error) {
 		}
 		n.Attachments = append(n.Attachments, poddir.Attachment{Network: o.Networks[i], IfName: "eth" + strconv.Itoa(len(n.Attachments))})
 	}
-	var err error
-	if n.Ports, err = forwards(in.Pod); err != nil {
+	a, err := activate(in.Pod, in.Sockets)
+	if err != nil {
+		return n, err
+	}
+	n.Listeners, n.Unclaimed = a.listeners, a.free
+	if n.Ports, err = forwards(in.Pod, a.taken); err != nil {
 		return n, err
 	}
 	if len(n.Ports) > 0 && len(n.Attachments) == 0 {
@@ -58,18 +66,22 @@ func network(in Input, hostname string) (Network, error) {
 	return n, nil
 }
 
-// forwards finds the app's port of each exposed one.
-func forwards(pod *podspec.Pod) ([]poddir.Forward, error) {
+// forwards finds the app's port of each exposed one, but for those whose
+// sockets an app has.
+func forwards(pod *podspec.Pod, activated map[hostPort]bool) ([]poddir.Forward, error) {
 	var list []poddir.Forward
 	for _, e := range pod.Ports {
 		app, port, err := portOf(pod, e)
 		if err != nil {
 			return nil, fmt.Errorf("port %s: %w", e.Name, err)
 		}
-		if port.Protocol != "tcp" && port.Protocol != "udp" && port.Protocol != "sctp" {
+		if !forwardable(port.Protocol) {
 			return nil, errs.Newf(errs.Unsupported, "port %s: protocol %q: only tcp, udp and sctp can be forwarded", e.Name, port.Protocol)
 		}
 		for i := range max(port.Count, 1) {
+			if activated[hostPort{e.Name, e.HostIP, e.HostPort + i}] {
+				continue
+			}
 			if e.HostPort+i > 65535 || port.Port+i > 65535 {
 				return nil, errs.Newf(errs.Usage, "port %s: %d ports from %d on: there are only 65535", e.Name, port.Count, max(e.HostPort, port.Port))
 			}
@@ -131,7 +143,7 @@ func spelled(name string) (appc.Port, bool) {
 		}
 		p.Count = uint(last-first) + 1
 	}
-	return p, p.Protocol == "tcp" || p.Protocol == "udp" || p.Protocol == "sctp"
+	return p, forwardable(p.Protocol)
 }
 
 // overlapping finds a port that f would hide.

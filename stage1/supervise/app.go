@@ -162,7 +162,9 @@ func (a *app) launch(ctx context.Context, rootfs string) (launch.App, *running, 
 		a.postStop(la)
 		return la, nil, err
 	}
-	r, err := a.run(ctx, la, a.stdin, a.tty)
+	main := la // handlers get no sockets
+	main.Sockets = a.pod.sockets[a.plan.Name]
+	r, err := a.run(ctx, main, a.stdin, a.tty)
 	if err != nil && len(a.plan.PreStart) > 0 {
 		a.postStop(la)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/stage1/launch"
 	"github.com/rkt-pods/rkt/stage1/network"
+	"github.com/rkt-pods/rkt/stage1/plan"
 )
 
 // pod is the running pod. The event loop owns it: the apps' goroutines and the
@@ -49,7 +50,9 @@ type pod struct {
 	control *control
 	network *network.Attached // nil before it is set up
 	unwatch context.CancelFunc
-	beside  sync.WaitGroup // what setUp does in the background
+	given   []plan.Socket              // descriptors that rkt was given
+	sockets map[string][]launch.Socket // what apps get, by their names
+	beside  sync.WaitGroup             // what setUp does in the background
 
 	events  chan happened
 	signals chan os.Signal

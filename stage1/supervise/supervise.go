@@ -47,6 +47,7 @@ type Env struct {
 	Notify                func(error)   // tells the user what does not end the pod; any goroutine
 	Trace                 func(string)  // tells who debugs how far things are; nil: nobody does
 	NotifySocket          string        // of the service manager, "" if there is none
+	Sockets               []plan.Socket // descriptors that this process was given
 	Watchdog              time.Duration // how often that wants to hear of this process; 0: never
 }
 
@@ -76,7 +77,7 @@ func neverRan(dir poddir.Dir, cause error) error {
 func newPod(ctx context.Context, dir poddir.Dir, runDir string, env Env, in *inputs) *pod {
 	p := &pod{
 		ctx: ctx, runDir: runDir, records: newRecords(dir, runDir, in), launcher: env.Launcher, knowsCall: env.KnowsCall,
-		stdin: env.Stdin, notify: env.Notify, tell: env.Trace, born: time.Now(),
+		stdin: env.Stdin, notify: env.Notify, tell: env.Trace, born: time.Now(), given: env.Sockets,
 		events: make(chan happened), calls: make(chan call), over: make(chan struct{}),
 		signals: make(chan os.Signal, 64), once: map[string]bool{}, watchdog: env.Watchdog,
 		logs: crilog.Options{MaxSize: in.options.LogMaxSize, MaxFiles: in.options.LogMaxFiles},
@@ -162,6 +163,7 @@ func (p *pod) compile(in *inputs) (plan.Pod, error) {
 	}
 	return plan.Compile(plan.Input{
 		UUID: p.records.dir.UUID(), Pod: in.manifest, Images: in.images, Options: in.options, Host: host, Term: term,
+		Sockets: p.given,
 	})
 }
 
@@ -277,6 +279,9 @@ func (p *pod) setUp(in *inputs, planned plan.Pod, open func(plan.Pod, *records) 
 	if err := p.attach(in, planned); err != nil {
 		return err
 	}
+	if err := p.openSockets(planned); err != nil {
+		return err
+	}
 	if p.wantsTerminal(in) {
 		p.tty, err = openTerminal(p.stdin)
 		p.apps[0].tty = p.tty
@@ -305,6 +310,7 @@ func (p *pod) tearDown() {
 	}
 	empty := p.groups.waitEmpty(ctx)
 	err = errors.Join(err, empty)
+	p.closeSockets() // those in the pod hold its namespace
 	<-silent
 	p.trace("no process is left")
 	// After that nothing is forked any more. To leave the cgroup is as slow as

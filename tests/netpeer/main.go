@@ -2,6 +2,7 @@
 // for pods and for hosts alike:
 //
 //	netpeer serve tcp:80 udp:53 …     answers each with who asks
+//	netpeer activated                 the same, on the descriptors that it is given
 //	netpeer ask tcp|udp ADDR          prints the answer, or the error
 //	netpeer send BYTES ADDR           sends so much, and prints the milliseconds it took
 //	netpeer sink ADDR                 takes what is sent
@@ -31,6 +32,8 @@ func run(args []string) error {
 	switch {
 	case len(args) > 1 && args[0] == "serve":
 		return serve(args[1:])
+	case len(args) == 1 && args[0] == "activated":
+		return activated()
 	case len(args) == 3 && args[0] == "ask":
 		return ask(args[1], args[2])
 	case len(args) == 3 && args[0] == "send":
@@ -61,6 +64,35 @@ func serve(list []string) error {
 		}
 	}
 	fmt.Println("serving")
+	return <-failed
+}
+
+// activated reads what sd_listen_fds(3) has, and says how it understood it.
+func activated() error {
+	if pid := os.Getenv("LISTEN_PID"); pid != strconv.Itoa(os.Getpid()) {
+		return fmt.Errorf("LISTEN_PID %q in process %d", pid, os.Getpid())
+	}
+	n, err := strconv.Atoi(os.Getenv("LISTEN_FDS"))
+	if err != nil {
+		return err
+	}
+	names := strings.Split(os.Getenv("LISTEN_FDNAMES"), ":")
+	if len(names) != n {
+		return fmt.Errorf("%d names of %d descriptors: %q", len(names), n, names)
+	}
+	failed := make(chan error)
+	for i, name := range names {
+		f := os.NewFile(uintptr(3+i), name)
+		if l, err := net.FileListener(f); err == nil {
+			go func() { failed <- serveTCP(l) }()
+		} else if c, err := net.FilePacketConn(f); err == nil {
+			go func() { failed <- serveUDP(c) }()
+		} else {
+			return fmt.Errorf("descriptor %d (%s): %w", 3+i, name, err)
+		}
+		_ = f.Close() // the listener has its own
+	}
+	fmt.Println("serving", strings.Join(names, " "))
 	return <-failed
 }
 

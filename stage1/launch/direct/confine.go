@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt-pods/rkt/pkg/activation"
 	"github.com/rkt-pods/rkt/stage1/launch/cell"
 )
 
@@ -75,8 +76,15 @@ func (p *program) confine(id identity, l labels, f facts) {
 	if l.selinux != noSlot {
 		p.label("SELinux context "+id.Label, id.Label, l.selinux)
 	}
+	n := len(id.Sockets)
+	if n > 0 {
+		// The text is the variable's own, which the list of them leads to.
+		pid := p.string(listenPID)
+		pid.value += uint64(len(activation.PID + "="))
+		p.do("sockets", opSockets, imm(f.files.count), imm(n), pid)
+	}
 	// Of the launcher process's and its child's own there is only the socket.
-	p.do("close descriptors", unix.SYS_CLOSE_RANGE, imm(controlFD+1), arg{value: 1<<32 - 1, text: "all"}, imm(0))
+	p.do("close descriptors", unix.SYS_CLOSE_RANGE, imm(controlFD+n+1), arg{value: 1<<32 - 1, text: "all"}, imm(0))
 	// Without no-new-privileges a filter takes CAP_SYS_ADMIN; else it comes last,
 	// so that the fewest calls have to pass it.
 	if !id.NoNewPrivs {
@@ -148,6 +156,12 @@ func (p *program) credentials(id identity, f facts) {
 // that is found in the folders of its PATH.
 func (p *program) exec(id identity) {
 	env := environment(id.Command.Env)
+	if len(id.Sockets) > 0 {
+		env = append(slices.DeleteFunc(env, func(v string) bool {
+			name, _, _ := strings.Cut(v, "=")
+			return activation.Variable(name)
+		}), append(activation.Environment(id.Sockets), listenPID)...)
+	}
 	name := id.Argv[0]
 	candidates, lookup := []string{name}, 0
 	if !strings.Contains(name, "/") {
@@ -166,6 +180,9 @@ func (p *program) exec(id identity) {
 	p.do(whatExec, opExec, p.list(candidates, strings.Join(candidates, ":")), p.list(id.Argv, strconv.Itoa(len(id.Argv))+" arguments"),
 		p.list(env, strconv.Itoa(len(env))+" variables"), imm(lookup))
 }
+
+// listenPID is a variable with room for a pid, which the process itself writes.
+const listenPID = activation.PID + "=0000000000"
 
 // whatExec is the operation that says of the program itself why it can't run.
 const whatExec = "program"

@@ -162,6 +162,10 @@ func (l *launcher) startIn(ctx context.Context, p *process, app launch.App, id i
 		return err
 	}
 	f.hierarchies = leaf.Hierarchies()
+	for _, s := range app.Sockets {
+		files.open = append(files.open, borrowed(s.FD))
+		id.Sockets = append(id.Sockets, s.Name)
+	}
 	exe, err := l.program()
 	if err != nil {
 		return err

@@ -21,6 +21,7 @@ const (
 	opChdir
 	opFilter
 	opExec
+	opSockets
 )
 
 // The layout that applaunch.c reads.
@@ -125,13 +126,18 @@ func (p *program) data(b []byte, text string) arg {
 }
 
 func (p *program) string(s string) arg {
+	return arg{kind: pointer, value: p.put(s), text: strconv.Quote(s)}
+}
+
+// put has the text in the blob once.
+func (p *program) put(s string) uint64 {
 	at, ok := p.text[s]
 	if !ok {
 		at = uint64(len(p.blob))
 		p.blob = append(append(p.blob, s...), 0)
 		p.text[s] = at
 	}
-	return arg{kind: pointer, value: at, text: strconv.Quote(s)}
+	return at
 }
 
 // list puts strings into the blob, and the offsets of all of them, which end
@@ -139,9 +145,7 @@ func (p *program) string(s string) arg {
 func (p *program) list(all []string, text string) arg {
 	offsets := make([]byte, 0, 8*len(all)+8)
 	for _, s := range all {
-		at := uint64(len(p.blob))
-		p.blob = append(append(p.blob, s...), 0)
-		offsets = binary.LittleEndian.AppendUint64(offsets, at)
+		offsets = binary.LittleEndian.AppendUint64(offsets, p.put(s))
 	}
 	a := p.data(binary.LittleEndian.AppendUint64(offsets, 0), text)
 	a.value |= relocated
@@ -271,7 +275,7 @@ func (p *program) String() string {
 func callName(call uint32) string {
 	for name, n := range map[string]uint32{
 		"fork": opFork, "ready": opReady, "target": opTarget, "attr": opAttr, "mask": opMask, "send": opSend,
-		"signals": opSignals, "chdir-late": opChdir, "filter": opFilter, "exec": opExec,
+		"signals": opSignals, "chdir-late": opChdir, "filter": opFilter, "exec": opExec, "sockets": opSockets,
 		"write": unix.SYS_WRITE, "setns": unix.SYS_SETNS, "setsid": unix.SYS_SETSID, "unshare": unix.SYS_UNSHARE,
 		"mount": unix.SYS_MOUNT, "openat": unix.SYS_OPENAT, "openat2": unix.SYS_OPENAT2, "close": unix.SYS_CLOSE,
 		"open_tree": unix.SYS_OPEN_TREE, "move_mount": unix.SYS_MOVE_MOUNT, "fsopen": unix.SYS_FSOPEN,

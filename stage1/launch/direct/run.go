@@ -66,7 +66,7 @@ func borrowed(fd int) *os.File {
 	if err != nil {
 		return nil
 	}
-	return os.NewFile(uintptr(own), "namespace")
+	return os.NewFile(uintptr(own), "borrowed")
 }
 
 // process implements launch.Process.

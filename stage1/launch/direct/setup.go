@@ -29,7 +29,7 @@ type inherited struct {
 	cgroups            []int
 	pid, ipc, uts, net int
 	main               int // a pidfd of the app's main process, for what runs beside
-	count              int // the first number that is none of them
+	count              int // the first number that is none of them; the program's sockets begin there
 }
 
 // The descriptors of applaunch.c's protocol.
@@ -53,6 +53,7 @@ type identity struct {
 	OOMAdj     *int          `json:"-"`
 	Argv       []string      `json:"-"`
 	Stdio      launch.Stdio  `json:"-"`
+	Sockets    []string      `json:"-"` // names of those that the program gets
 }
 
 // labels are the open attribute files of security modules.

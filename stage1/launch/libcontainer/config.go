@@ -32,6 +32,9 @@ func configure(app launch.App) (*configs.Config, error) {
 	if err := cell.Check(app); err != nil {
 		return nil, err
 	}
+	if len(app.Sockets) > 0 {
+		return nil, errs.Newf(errs.Unsupported, "socket-activated ports: this stage1's launcher passes no descriptors")
+	}
 	label, err := json.Marshal(cell.CommandOf(app))
 	if err != nil {
 		return nil, err
