@@ -81,7 +81,7 @@ type Meta struct {
 	Implicit  []Path     `json:"implicit,omitempty"`  // folders that the tar has no entry for; "." is the root
 	Whiteouts []Path     `json:"whiteouts,omitempty"` // folders that have one
 	HardLinks []HardLink `json:"hardLinks,omitempty"` // those whose target the layer lacks: they are not in fs
-	Residue   []Residue  `json:"residue,omitempty"`   // what residue.zst holds, in its order
+	Residue   []Residue  `json:"residue,omitempty"`   // what residue.gz holds, in its order
 	Dropped   []Dropped  `json:"dropped,omitempty"`   // extended attributes that were not written
 	Chain     []string   `json:"chain,omitempty"`     // of a fix-up layer: the image's layers as given, one that comes twice included
 	Tree      string     `json:"tree,omitempty"`      // of a fix-up or derived layer: the digest of all that is in fs

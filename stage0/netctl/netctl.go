@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/rkt-pods/rkt/pkg/cni"
 	"github.com/rkt-pods/rkt/pkg/network"
@@ -46,14 +47,16 @@ func Members(pods pod.Pods) ([]Member, error) {
 }
 
 // ofStore takes a container id apart.
-var ofStore = regexp.MustCompile(`^rkt-([0-9a-f]{16})-([0-9a-f-]{36})$`)
+var ofStore = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^rkt-([0-9a-f]{16})-([0-9a-f-]{36})$`)
+})
 
 // Gone says which owners no longer exist. It judges the pods of this store
 // only. A pod that holds anything has a record: that is written before and
 // removed after.
 func Gone(pods pod.Pods) func(owner string) bool {
 	return func(owner string) bool {
-		m := ofStore.FindStringSubmatch(owner)
+		m := ofStore().FindStringSubmatch(owner)
 		if m == nil || m[1] != pods.StoreID {
 			return false
 		}
@@ -167,7 +170,7 @@ func Check(ctx context.Context, pods pod.Pods, networks []poddir.Network) ([]Pro
 		list = append(list, Problem{"", "table inet rkt: rules are missing"})
 	}
 	for _, e := range missing {
-		m := ofStore.FindStringSubmatch(e.Owner)
+		m := ofStore().FindStringSubmatch(e.Owner)
 		list = append(list, Problem{m[2], fmt.Sprintf("table inet rkt: %s: %s is missing", e.Set, e.Key)})
 	}
 	orphans, err := network.FindOrphans(ctx, leaseDirs(networks), Gone(pods))

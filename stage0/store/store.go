@@ -5,7 +5,7 @@
 //	store/frozen            nothing is written here any more: see Use
 //	store/gate, store/lock  see Hold
 //	store/blobs/<alg>/<hex> manifests, configs, signatures, as they came
-//	store/layers/<key>/     one unpacked layer: fs, tar-split.gz, residue.zst, meta.json
+//	store/layers/<key>/     one unpacked layer: fs, tar-split.gz, residue.gz, meta.json
 //	store/images/<id>.json  one verified image; <id>.used beside it: its mtime is the last use
 //	store/names/            reference → image id; rebuildable from the images
 //	store/tmp/<entry>/      what is being made or deleted; entry/lock is held meanwhile

@@ -2,12 +2,11 @@ package tree
 
 import (
 	"bytes"
+	"compress/gzip"
 	"io"
 	"os"
 	"path/filepath"
 	"testing"
-
-	"github.com/klauspost/compress/gzip"
 
 	"github.com/rkt-pods/rkt/tests/images"
 )

@@ -3,6 +3,7 @@ package tree
 import (
 	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"errors"
 	"fmt"
 	"hash/crc64"
@@ -13,8 +14,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/klauspost/compress/zstd"
-
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/fault"
 	"github.com/rkt-pods/rkt/pkg/layer"
@@ -23,7 +22,7 @@ import (
 // The files of a layer's folder beside fs.
 const (
 	splitFile   = "tar-split.gz"
-	residueFile = "residue.zst"
+	residueFile = "residue.gz"
 	metaFile    = "meta.json"
 	residueDir  = "residue.d" // while unpacking: a file for each position
 )
@@ -84,7 +83,7 @@ func (u *unpacker) rawToResidue(h *tar.Header, read func() error) error {
 	return u.split.payload(h.Name, size, crc.Sum(nil))
 }
 
-// writeResidue joins residue.d into residue.zst, in the order of the tar.
+// writeResidue joins residue.d into residue.gz, in the order of the tar.
 func (u *unpacker) writeResidue() error {
 	if err := fault.Step("tree.residue.write"); err != nil {
 		return err
@@ -106,7 +105,7 @@ func (u *unpacker) writeResidue() error {
 }
 
 func (u *unpacker) joinResidue(w io.Writer) error {
-	z, err := zstd.NewWriter(w, zstd.WithEncoderConcurrency(1))
+	z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
 	if err != nil {
 		return err
 	}
@@ -128,10 +127,10 @@ func (u *unpacker) joinResidue(w io.Writer) error {
 	return z.Close()
 }
 
-// residueReader gives back residue.zst entry by entry.
+// residueReader gives back residue.gz entry by entry.
 type residueReader struct {
 	file *os.File
-	zip  *zstd.Decoder
+	zip  *gzip.Reader
 	left []layer.Residue
 }
 
@@ -144,7 +143,7 @@ func openResidue(dir string, list []layer.Residue) (*residueReader, error) {
 	if r.file, err = os.Open(filepath.Join(dir, residueFile)); err != nil {
 		return nil, fmt.Errorf("read residue: %w", err)
 	}
-	if r.zip, err = zstd.NewReader(r.file, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(64<<20)); err != nil {
+	if r.zip, err = gzip.NewReader(r.file); err != nil {
 		_ = r.file.Close()
 		return nil, errs.Newf(errs.Corrupt, "read residue: %w", err)
 	}
@@ -181,7 +180,6 @@ func (r *residueReader) end() error {
 
 func (r *residueReader) close() {
 	if r.file != nil {
-		r.zip.Close()
 		_ = r.file.Close() // read only
 	}
 }

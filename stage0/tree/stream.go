@@ -3,6 +3,7 @@ package tree
 import (
 	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,8 +12,6 @@ import (
 	"os"
 	"sync"
 	"unicode/utf8"
-
-	"github.com/klauspost/compress/gzip"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
 )

@@ -93,7 +93,7 @@ type Layer struct {
 }
 
 // Unpack reads an uncompressed tar to its end, unpacks it to dir/fs and writes
-// tar-split.gz, residue.zst and meta.json beside. dir is empty and nobody else
+// tar-split.gz, residue.gz and meta.json beside. dir is empty and nobody else
 // can reach it. On error it may hold anything; the caller drops it.
 func Unpack(ctx context.Context, r io.Reader, dir string, opt Options) (Layer, error) {
 	split, err := newSplitWriter(filepath.Join(dir, splitFile))
