@@ -52,7 +52,7 @@ var onlyIn = map[string]string{
 
 // notLinked are packages that must be in none of the programs but rkt-fetch:
 // they talk to strangers, or only fetching needs them and each start would pay.
-var notLinked = []string{"net/http", "crypto/tls", "oras.land/", "github.com/ulikunitz/xz", "golang.org/x/net/html", module + "stage0/transport"}
+var notLinked = []string{"net/http", "crypto/tls", "oras.land/", "github.com/ulikunitz/xz", "github.com/klauspost/compress", "golang.org/x/net/html", module + "stage0/transport"}
 
 type goPackage struct {
 	ImportPath string

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -113,50 +112,68 @@ const MaxRecord = 64 << 20
 // regular file of a record's size is an error of class Corrupt, a missing one
 // is fs.ErrNotExist.
 func ReadFile(path string) ([]byte, error) {
-	f, info, err := open(path)
+	fd, size, err := OpenRegular(path, unix.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	if info.Size() > MaxRecord {
+	defer unix.Close(fd)
+	if size > MaxRecord {
 		return nil, errs.Newf(errs.Corrupt, "%s: larger than %d MiB", path, MaxRecord>>20)
 	}
-	data := make([]byte, 0, info.Size()+1) // one more, to find the end at once
+	data := make([]byte, 0, size+1) // one more, to find the end at once
 	for {
-		n, err := f.Read(data[len(data):cap(data)])
-		data = data[:len(data)+n]
+		n, err := unix.Read(fd, data[len(data):cap(data)])
 		switch {
-		case errors.Is(err, io.EOF):
-			return data, nil
+		case errors.Is(err, unix.EINTR):
+			continue
 		case err != nil:
-			return nil, err
-		case len(data) > MaxRecord:
+			return nil, &fs.PathError{Op: "read", Path: path, Err: err}
+		case n == 0:
+			return data, nil
+		}
+		data = data[:len(data)+n]
+		if len(data) > MaxRecord {
 			return nil, errs.Newf(errs.Corrupt, "%s: larger than %d MiB", path, MaxRecord>>20)
-		case len(data) == cap(data):
+		}
+		if len(data) == cap(data) {
 			data = append(data, 0)[:len(data)]
 		}
 	}
 }
 
-// open opens a regular file. O_NONBLOCK changes nothing for one, and lets the
-// open of a pipe without a writer return.
-func open(path string) (*os.File, fs.FileInfo, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) {
-		return nil, nil, errs.WithClass(errs.Corrupt, err) // links in a circle, a socket
+// OpenRegular opens a regular file that is there, and tells its size. What else
+// lies there is an error of class Corrupt; the open of a pipe does not wait. The
+// caller closes the descriptor, which is close-on-exec. It is none of the
+// runtime's: whoever looks at some hundred records would pay for the poller with
+// each, which is more than the reading.
+func OpenRegular(path string, flag int) (fd int, size int64, err error) {
+	for {
+		// O_NONBLOCK changes nothing for a regular file.
+		fd, err = unix.Open(path, flag|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
 	}
 	if err != nil {
-		return nil, nil, err
+		err = &fs.PathError{Op: "open", Path: path, Err: err}
 	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
+	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) {
+		err = errs.WithClass(errs.Corrupt, err) // links in a circle, a socket
+	}
+	if err != nil {
+		return -1, 0, err
+	}
+	var st unix.Stat_t
+	if err = unix.Fstat(fd, &st); err != nil {
+		err = &fs.PathError{Op: "stat", Path: path, Err: err}
+	} else if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		err = errs.Newf(errs.Corrupt, "%s: not a regular file", path)
 	}
 	if err != nil {
-		_ = f.Close() // nothing was read
-		return nil, nil, err
+		_ = unix.Close(fd) // nothing was read
+		return -1, 0, err
 	}
-	return f, info, nil
+	return fd, st.Size, nil
 }
 
 // SyncDir makes the entries of a folder survive power loss.

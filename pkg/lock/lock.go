@@ -79,25 +79,27 @@ func Inherit(fd int, path string) (*Lock, error) {
 // (F_OFD_GETLK). A missing file is not held. What is no regular file is an
 // error of class Corrupt.
 func Held(path string) (bool, error) {
-	// O_NONBLOCK: the open of a pipe that lies there would wait for a writer.
-	f, err := openRegular(path, os.O_RDONLY|unix.O_NONBLOCK)
+	fd, _, err := atomicfile.OpenRegular(path, unix.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
+	}
+	if errs.Is(err, errs.Corrupt) {
+		err = noLock(path, err)
 	}
 	if err != nil {
 		return false, err
 	}
-	defer f.Close()
-	k, err := heldAs(f)
+	defer unix.Close(fd)
+	k, err := heldAs(fd, path)
 	return k != unix.F_UNLCK, err
 }
 
 // heldAs returns the kind of the lock that keeps others from locking the file
 // exclusively, F_UNLCK if there is none.
-func heldAs(f *os.File) (kind, error) {
+func heldAs(fd int, path string) (kind, error) {
 	lk := unix.Flock_t{Type: unix.F_WRLCK}
-	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &lk); err != nil {
-		return unix.F_UNLCK, fmt.Errorf("ask for lock: %s: %w", f.Name(), err)
+	if err := unix.FcntlFlock(uintptr(fd), unix.F_OFD_GETLK, &lk); err != nil {
+		return unix.F_UNLCK, fmt.Errorf("ask for lock: %s: %w", path, err)
 	}
 	return kind(lk.Type), nil
 }
@@ -336,7 +338,7 @@ func holder(f *os.File) (h Holder, ok bool) {
 			return h, true
 		}
 		left := time.Until(end)
-		if k, err := heldAs(f); err != nil || k != exclusive || left <= 0 {
+		if k, err := heldAs(int(f.Fd()), f.Name()); err != nil || k != exclusive || left <= 0 {
 			return h, false
 		}
 		// A holder that ends unsigned leaves no event, hence the short turns.

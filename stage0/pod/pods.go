@@ -52,12 +52,13 @@ func (p Pods) List() ([]Pod, error) {
 			if seen[uuid] {
 				continue
 			}
-			pod, err := p.get(uuid)
-			if errors.Is(err, fs.ErrNotExist) {
-				continue // collected meanwhile
-			}
-			if err != nil {
-				return nil, err
+			pod, ok := p.look(f, uuid)
+			if !ok {
+				if pod, err = p.get(uuid); errors.Is(err, fs.ErrNotExist) {
+					continue // collected meanwhile
+				} else if err != nil {
+					return nil, err
+				}
 			}
 			seen[uuid] = true
 			all = append(all, pod)
