@@ -12,7 +12,10 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
@@ -287,8 +290,9 @@ func (p *Plan) Execute(ctx context.Context, progress func(Step)) Report {
 			return r
 		}
 	}
-	for _, s := range moved {
-		if p.try(&r, s, func() error { return p.pods.Remove(s.UUID) }) {
+	removed := p.remove(moved)
+	for i, s := range moved {
+		if p.try(&r, s, func() error { return removed[i] }) {
 			r.Done = append(r.Done, s)
 		}
 	}
@@ -311,6 +315,23 @@ func (p *Plan) Execute(ctx context.Context, progress func(Step)) Report {
 		r.fail("networks", err)
 	}
 	return r
+}
+
+// remove removes the pods' folders, some at once: most of the time is the file
+// system's. It returns each one's error.
+func (p *Plan) remove(moved []Step) []error {
+	all := make([]error, len(moved))
+	var next atomic.Int64
+	var workers sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), 4) {
+		workers.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(moved)); i = next.Add(1) - 1 {
+				all[i] = p.pods.Remove(moved[i].UUID)
+			}
+		})
+	}
+	workers.Wait()
+	return all
 }
 
 // sweepNetworks removes what is left of pods that have no record any more: a

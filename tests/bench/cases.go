@@ -94,6 +94,7 @@ func (b *bench) parallel() benchCase {
 	}
 	c := benchCase{
 		name: "parallel", title: fmt.Sprintf("%d starts of `true`, %d at a time", starts, at), metrics: both,
+		note:     "What has ended stays, as with one app.",
 		targets:  []target{{who: "rkt", metric: wall, against: "runc", most: 1.3}},
 		tearDown: b.removeAll,
 	}
@@ -101,12 +102,6 @@ func (b *bench) parallel() benchCase {
 		c.contenders = append(c.contenders, contender{
 			name: name, peer: name,
 			commands: func(round int) []command { return many(b.runTrue(name, fmt.Sprintf("%d-@", round))) },
-			after: func(ctx context.Context, _ int) error {
-				if name == "rkt" {
-					return b.collectAll(ctx, "data")
-				}
-				return nil
-			},
 		})
 	}
 	return c
