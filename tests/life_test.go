@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -148,6 +149,50 @@ func TestBackoff(t *testing.T) {
 		if n, _ := strconv.Atoi(strings.TrimSpace(line)); n > 3 {
 			t.Errorf("%d processes: some were left of the execution before", n)
 		}
+	}
+}
+
+// TestForgottenExecutions: an app that restarts again and again fills no disk.
+// What is left of its logs is whole, a follower has seen them all, and status
+// says what is gone.
+func TestForgottenExecutions(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	p := h.start([]string{"--log-max-size=4Ki", "--log-max-files=2", "--volume=data,kind=empty", "--mount=volume=data,target=/data"},
+		app{name: "x", script: `echo x >> /data/n; n=$(wc -l < /data/n); for i in $(seq 101 160); do echo $n $i; done; exit 3`, flags: []string{"--restart=on-failure:5"}})
+	var seen bytes.Buffer
+	follower := h.command("logs", "-f", p.uuid())
+	follower.Stdout = &seen
+	if err := follower.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if res := p.wait(); res.code != 3 {
+		t.Fatal(res)
+	}
+	if err := follower.Wait(); err != nil {
+		t.Error(err)
+	}
+	lines := func(from int) string {
+		var all strings.Builder
+		for n := from; n <= 6; n++ {
+			for i := 101; i <= 160; i++ {
+				fmt.Fprintf(&all, "%d %d\n", n, i)
+			}
+		}
+		return all.String()
+	}
+	if got := seen.String(); got != lines(1) {
+		t.Errorf("the follower saw %d lines", strings.Count(got, "\n"))
+	}
+	// 60 lines are about 2800 bytes: those of two ended executions fit in.
+	if got := h.must("logs", p.uuid()); got != lines(4) {
+		t.Errorf("%d lines are left:\n%.200s", strings.Count(got, "\n"), got)
+	}
+	if text := h.must("status", p.uuid()); !strings.Contains(text, "app-x-forgotten=executions before 3, with 180 lines of log\n") {
+		t.Errorf("%s", text)
+	}
+	if text := h.must("events", p.uuid()); strings.Contains(text, "x/2") || !strings.Contains(text, "app-exited x/3") {
+		t.Errorf("%s", text)
 	}
 }
 

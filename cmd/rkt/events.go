@@ -32,7 +32,7 @@ its apps. With --follow it goes on with what happens, until interrupted; a pod t
 is removed is told then too.
 
 Nothing is written down for it: an app that was ready and is so no longer, say,
-leaves no event behind.`,
+leaves no event behind, nor do old executions that are not kept (see "rkt logs").`,
 		RunE: func(cmd *cobra.Command, args []string) error { return runEvents(cmd.Context(), g, o, args) },
 	}
 	fs := cmd.Flags()

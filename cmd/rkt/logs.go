@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -34,8 +35,10 @@ func newLogs(g *globals) *cobra.Command {
 		Short: "Print what a pod's apps have written",
 		Long: `Prints what the apps have written so far, each stream to the same one of this
 command. With several apps each line begins with the app's name. What was written
-by all executions of an app is there until the pod is removed, but for what
-rotation has dropped: "rkt status" counts that.
+by the executions of an app is there until the pod is removed, but for what
+rotation has dropped, and for old executions of an app that was often restarted:
+the last 50 that have ended stay, or fewer if their logs together are larger than
+one may be (--log-max-size times --log-max-files). "rkt status" counts both.
 
 With --format=json each line is an object on stdout: time, app, attempt, stream,
 line (or data, in base64, if it is no text), and partial if it has no end.`,
@@ -266,7 +269,10 @@ func (s *source) refresh(dir poddir.AppDir) error {
 	}
 	if n := len(s.readers); n > 0 {
 		last := s.readers[n-1]
-		if err := last.Refresh(dir.Attempt(last.attempt).Log()); err != nil {
+		err := last.Refresh(dir.Attempt(last.attempt).Log())
+		// The supervisor may have dropped it, which was its last change; else
+		// the pod has been moved.
+		if err != nil && (!errors.Is(err, fs.ErrNotExist) || slices.Contains(attempts, last.attempt)) {
 			return s.named(err)
 		}
 	}

@@ -150,6 +150,14 @@ func TestSourceFollows(t *testing.T) {
 	app = poddir.AppDir(moved)
 	write(2, nil, "12")
 	read("12")
+	// The supervisor drops executions, also the one that was read last.
+	write(3, nil, "13")
+	for n := range 3 {
+		if err := os.Rename(string(app.Attempt(n)), app.Dropped(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read("13")
 }
 
 // TestClockJumps: what an app wrote stays in its order though the clock was set

@@ -263,6 +263,8 @@ func stateLines(line func(string, any), v view) {
 		}
 		if a.status.State == poddir.Exited {
 			appLines(line, view{apps: []appView{a}})
+		} else {
+			forgottenLine(line, a)
 		}
 	}
 }
@@ -285,5 +287,13 @@ func appLines(line func(string, any), v view) {
 		if a.status.LogDropped > 0 {
 			line("app-"+a.name+"-log-dropped", a.status.LogDropped)
 		}
+		forgottenLine(line, a)
+	}
+}
+
+// forgottenLine says what is kept no longer of an app that was often restarted.
+func forgottenLine(line func(string, any), a appView) {
+	if f := a.status.Forgotten; f != nil {
+		line("app-"+a.name+"-forgotten", fmt.Sprintf("executions before %d, with %d lines of log", f.Executions, f.LogLines))
 	}
 }

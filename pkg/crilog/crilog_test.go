@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -322,4 +323,41 @@ func FuzzReader(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestSize: of all files of a log together, which Total bounds.
+func TestSize(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	if n := Size(path); n != 0 {
+		t.Errorf("no log has %d bytes", n)
+	}
+	o := Options{MaxSize: 100, MaxFiles: 3}
+	w, err := Create(path, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 40 {
+		if err := w.Append(Stdout, time.Unix(1, 0), []byte("twelve bytes\n")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var want int64
+	files, _ := filepath.Glob(path + "*")
+	for _, f := range files {
+		info, err := os.Stat(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want += info.Size()
+	}
+	// The last entry of each file may go beyond.
+	if got := Size(path); len(files) != 3 || got != want || got <= 200 || got > o.Total()+3*64 {
+		t.Errorf("size %d of %d files, want %d, and no more than %d and a little", got, len(files), want, o.Total())
+	}
+	if n := (Options{MaxSize: 1 << 62, MaxFiles: 10}).Total(); n != math.MaxInt64 {
+		t.Errorf("too large for a number: %d", n)
+	}
+	if n := (Options{}).Total(); n != 5*64<<20 {
+		t.Errorf("by default %d", n)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -28,6 +29,35 @@ const (
 	DefaultMaxFiles = 5
 )
 
+func (o Options) orDefaults() Options {
+	if o.MaxSize <= 0 {
+		o.MaxSize = DefaultMaxSize
+	}
+	if o.MaxFiles <= 0 {
+		o.MaxFiles = DefaultMaxFiles
+	}
+	return o
+}
+
+// Total is how large a log may become, but for a batch in each file.
+func (o Options) Total() int64 {
+	o = o.orDefaults()
+	if int64(o.MaxFiles) > math.MaxInt64/o.MaxSize {
+		return math.MaxInt64
+	}
+	return o.MaxSize * int64(o.MaxFiles)
+}
+
+// Size is how large the log at path is, over all of its files; 0 if there is none.
+func Size(path string) (total int64) {
+	for _, n := range append(numbers(path), 0) {
+		if info, err := os.Lstat(numbered(path, n)); err == nil {
+			total += info.Size()
+		}
+	}
+	return total
+}
+
 // Writer writes one app's log. It may be used by several goroutines.
 type Writer struct {
 	path string
@@ -45,12 +75,6 @@ type Writer struct {
 
 // Create makes a new, empty log.
 func Create(path string, o Options) (*Writer, error) {
-	if o.MaxSize <= 0 {
-		o.MaxSize = DefaultMaxSize
-	}
-	if o.MaxFiles <= 0 {
-		o.MaxFiles = DefaultMaxFiles
-	}
 	if err := fault.Step("log.create"); err != nil {
 		return nil, err
 	}
@@ -58,7 +82,7 @@ func Create(path string, o Options) (*Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Writer{path: path, opts: o, f: f, inLine: map[Stream]bool{}, counts: []uint64{0}}, nil
+	return &Writer{path: path, opts: o.orDefaults(), f: f, inLine: map[Stream]bool{}, counts: []uint64{0}}, nil
 }
 
 // Append logs what the app wrote to the stream, with one write(2) and without

@@ -126,7 +126,12 @@ func (a AppDir) Attempt(n int) AttemptDir {
 	return AttemptDir(filepath.Join(string(a), strconv.Itoa(n)))
 }
 
-// Attempts lists the executions so far, in order.
+// Dropped is where the folder of the n-th execution goes to be removed.
+func (a AppDir) Dropped(n int) string {
+	return filepath.Join(string(a), "dropped-"+strconv.Itoa(n))
+}
+
+// Attempts lists the executions that are kept, in order.
 func (a AppDir) Attempts() ([]int, error) {
 	entries, err := os.ReadDir(string(a))
 	if err != nil {

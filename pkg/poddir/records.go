@@ -195,11 +195,19 @@ type Status struct {
 	Restarts   int        `json:"restarts"`
 	Usage      Usage      `json:"usage"`
 	LogLines   uint64     `json:"logLines"`
-	LogDropped uint64     `json:"logDropped"`      // lines lost by rotation or for want of space
-	Notes      []string   `json:"notes,omitempty"` // what was changed or left out beside isolators
+	LogDropped uint64     `json:"logDropped"` // lines lost by rotation or for want of space
+	// Forgotten are the app's first executions, of which nothing is kept any more.
+	Forgotten *Forgotten `json:"forgotten,omitempty"`
+	Notes     []string   `json:"notes,omitempty"` // what was changed or left out beside isolators
 	// Isolators are the app's and the pod's, and what became of each.
 	Isolators []limits.Result `json:"isolators,omitempty"`
 	Derived   bool            `json:"derived,omitempty"`
+}
+
+// Forgotten says what was dropped of an app that was started again and again.
+type Forgotten struct {
+	Executions int    `json:"executions"` // also the number of the first that is kept
+	LogLines   uint64 `json:"logLines"`   // of those that had been in their logs
 }
 
 // Usage is what an execution used.

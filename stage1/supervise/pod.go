@@ -44,6 +44,7 @@ type pod struct {
 	herald      *herald     // tells the service manager
 	watchdog    time.Duration
 	logs        crilog.Options
+	keep        int          // how many ended executions of an app are kept at most
 	tell        func(string) // tells who debugs; may be nil
 	born        time.Time
 

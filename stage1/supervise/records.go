@@ -116,7 +116,7 @@ func (r *records) next(app string, restarts int) error {
 		return err
 	}
 	last := r.status[app]
-	s := &poddir.Status{App: app, Attempt: restarts, Restarts: restarts, State: poddir.Backoff, Notes: last.Notes}
+	s := &poddir.Status{App: app, Attempt: restarts, Restarts: restarts, State: poddir.Backoff, Notes: last.Notes, Forgotten: last.Forgotten}
 	r.status[app] = s
 	err := os.MkdirAll(string(r.attempt(app)), 0o700)
 	if err == nil {

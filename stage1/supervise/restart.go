@@ -18,6 +18,7 @@ import (
 // its time. Timers go by the monotonic clock: whoever sets the other one moves
 // no back-off.
 func (p *pod) armBackoff(x lifecycle.ArmBackoff) {
+	p.forget(x.App, x.Restarts)
 	if err := p.records.next(x.App, x.Restarts); err != nil {
 		p.unrecorded(x.App, err)
 		return

@@ -80,7 +80,7 @@ func newPod(ctx context.Context, dir poddir.Dir, runDir string, env Env, in *inp
 		stdin: env.Stdin, notify: env.Notify, tell: env.Trace, born: time.Now(), given: env.Sockets,
 		events: make(chan happened), calls: make(chan call), over: make(chan struct{}),
 		signals: make(chan os.Signal, 64), once: map[string]bool{}, watchdog: env.Watchdog,
-		logs: crilog.Options{MaxSize: in.options.LogMaxSize, MaxFiles: in.options.LogMaxFiles},
+		logs: crilog.Options{MaxSize: in.options.LogMaxSize, MaxFiles: in.options.LogMaxFiles}, keep: keptExecutions,
 	}
 	var err error
 	if p.herald, err = newHerald(env.NotifySocket); err != nil {
