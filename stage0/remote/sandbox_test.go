@@ -206,6 +206,31 @@ func TestDecompressor(t *testing.T) {
 	}
 }
 
+// TestDecompressorGivenUp: who gives up before there is an answer is not held
+// by what is still to be fed, though the other side has stopped taking it.
+func TestDecompressorGivenUp(t *testing.T) {
+	d := NewDecompressor(program, fetchwire.Limits{})
+	defer d.Close()
+	packed := string(gzipped(random(8 << 20)))
+	for range 20 {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		done := make(chan error, 1)
+		go func() {
+			r, _, err := d.Open(ctx, strings.NewReader(packed))
+			if err == nil {
+				r.Close()
+			}
+			done <- err
+		}()
+		select {
+		case <-done:
+		case <-time.After(time.Minute):
+			t.Fatal("Open has not returned")
+		}
+	}
+}
+
 type failingReader struct{ err error }
 
 func (f failingReader) Read([]byte) (int, error) { return 0, f.err }

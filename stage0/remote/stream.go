@@ -152,7 +152,10 @@ func pipe() (r, w *os.File, err error) {
 	if err != nil {
 		return nil, nil, errs.Newf(errs.Unavailable, "make a pipe: %w", err)
 	}
-	// A smaller one does too, so an unprivileged user's quota is no error.
-	_, _ = unix.FcntlInt(w.Fd(), unix.F_SETPIPE_SZ, pipeSize)
+	// A smaller one does too, so an unprivileged user's quota is no error. Not by
+	// Fd, which makes the pipe blocking: Close would no longer end a Write.
+	if raw, err := w.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, pipeSize) })
+	}
 	return r, w, nil
 }
