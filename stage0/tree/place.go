@@ -21,7 +21,6 @@ import (
 // changes them, and its default ACL.
 type dirEnd struct {
 	name  string
-	ino   uint64
 	times times
 	acl   []byte
 }
@@ -90,8 +89,7 @@ func (u *unpacker) dirMetadata(fd int, real string, h *tar.Header) error {
 	if err := unix.Stat(p, &st); err != nil {
 		return err
 	}
-	late.ino = st.Ino
-	u.dirs = append(u.dirs, late)
+	u.dirs[st.Ino] = late // a second entry takes the place of the first
 	return nil
 }
 
@@ -371,12 +369,14 @@ func (u *unpacker) linkBelow(pfd int, base, target string) error {
 }
 
 // remove makes place for another entry of the same name. Content that only
-// the removed file has goes to the residue.
+// the removed file has goes to the residue, and nothing waits any more for the
+// folders that go: the next file or link may get the inode of one.
 func (u *unpacker) remove(pfd int, base string) error {
 	if pfd != u.root.pfd {
 		u.root.forget() // it may have been resolved through what goes
 	}
 	return removeAll(pfd, base, func(dirfd int, base string, st unix.Stat_t) error {
+		delete(u.dirs, st.Ino)
 		pos, ok := u.payload[st.Ino]
 		if !ok {
 			return nil

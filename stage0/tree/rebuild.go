@@ -225,7 +225,7 @@ func (u *unpacker) implicitDirs() error {
 		if !u.replaced[real] {
 			u.meta.Implicit = append(u.meta.Implicit, layer.Path(real))
 		}
-		u.dirs = append(u.dirs, dirEnd{name: real, ino: st.Ino})
+		u.dirs[st.Ino] = dirEnd{name: real}
 	}
 	slices.Sort(u.meta.Implicit)
 	for real := range u.whited {
@@ -237,29 +237,37 @@ func (u *unpacker) implicitDirs() error {
 	return nil
 }
 
+// dirEnds gives each folder that is still there what waited for the end. It is
+// opened without following a link, as its name is a stranger's.
 func (u *unpacker) dirEnds() error {
-	for _, d := range u.dirs {
-		st, err := u.root.stat(d.name)
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || err == nil && st.Ino != d.ino {
-			continue
+	for ino, d := range u.dirs {
+		if err := u.dirEnd(ino, d); err != nil {
+			return fmt.Errorf("folder %q: %w", d.name, err)
 		}
-		if err != nil {
-			return err
+	}
+	return nil
+}
+
+func (u *unpacker) dirEnd(ino uint64, d dirEnd) error {
+	dir, err := u.root.openRaw(d.name, unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(int(dir)) // O_PATH: nothing to flush
+	var st unix.Stat_t
+	if err := unix.Fstat(int(dir), &st); err != nil {
+		return err
+	}
+	if st.Ino != ino {
+		return errs.Newf(errs.Internal, "another one than was made")
+	}
+	if d.acl != nil {
+		if err := unix.Setxattr(fdPath(int(dir)), aclDefault, d.acl, 0); err != nil {
+			return fmt.Errorf("attribute %s: %w", aclDefault, err)
 		}
-		dirfd, base := u.root.fd, "."
-		if d.name != "." {
-			if dirfd, base, err = u.root.at(d.name); err != nil {
-				return err
-			}
-		}
-		if d.acl != nil {
-			if err := unix.Setxattr(fdPath(dirfd)+"/"+base, aclDefault, d.acl, 0); err != nil {
-				return fmt.Errorf("folder %q: attribute %s: %w", d.name, aclDefault, err)
-			}
-		}
-		if err := setTimes(dirfd, base, d.times, 0); err != nil {
-			return fmt.Errorf("folder %q: time: %w", d.name, err)
-		}
+	}
+	if err := setTimes(unix.AT_FDCWD, fdPath(int(dir)), d.times, 0); err != nil {
+		return fmt.Errorf("time: %w", err)
 	}
 	return nil
 }

@@ -223,28 +223,28 @@ func isWhiteout(st unix.Stat_t) bool {
 	return st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == 0
 }
 
-// removeAll removes what is at base, with all below if it is a folder. keep is
-// asked for each regular file and may move it elsewhere instead.
-func removeAll(dirfd int, base string, keep func(dirfd int, base string, st unix.Stat_t) error) error {
+// removeAll removes what is at base, with all below if it is a folder. Each is
+// shown to going before, which may move a file elsewhere instead.
+func removeAll(dirfd int, base string, going func(dirfd int, base string, st unix.Stat_t) error) error {
 	st, err := lstat(dirfd, base)
 	if err != nil {
 		return ignoreMissing(err)
 	}
 	if isDir(st) {
-		if err := removeChildren(dirfd, base, keep); err != nil {
+		if err := removeChildren(dirfd, base, going); err != nil {
 			return err
 		}
-		return unix.Unlinkat(dirfd, base, unix.AT_REMOVEDIR)
 	}
-	if isReg(st) && keep != nil {
-		if err := keep(dirfd, base, st); err != nil {
-			return err
-		}
+	if err := going(dirfd, base, st); err != nil {
+		return err
+	}
+	if isDir(st) {
+		return unix.Unlinkat(dirfd, base, unix.AT_REMOVEDIR)
 	}
 	return ignoreMissing(unix.Unlinkat(dirfd, base, 0))
 }
 
-func removeChildren(dirfd int, base string, keep func(int, string, unix.Stat_t) error) error {
+func removeChildren(dirfd int, base string, going func(int, string, unix.Stat_t) error) error {
 	fd, err := unix.Openat(dirfd, base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -256,7 +256,7 @@ func removeChildren(dirfd int, base string, keep func(int, string, unix.Stat_t) 
 		return err
 	}
 	for _, name := range names {
-		if err := removeAll(fd, name, keep); err != nil {
+		if err := removeAll(fd, name, going); err != nil {
 			return err
 		}
 	}

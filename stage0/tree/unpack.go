@@ -159,13 +159,13 @@ type unpacker struct {
 	buf   []byte
 
 	manifest []byte
-	dirs     []dirEnd        // in the order of their entries
-	implicit map[string]bool // folders without an entry so far, by real name
-	opaque   map[string]bool // real names
-	replaced map[string]bool // those of them that a whiteout names, rather than their content
-	whited   map[string]bool // folders that a whiteout was made in, by real name
-	payload  map[uint64]int  // inode → position of the tar-split entry that has its content
-	residue  map[int]int64   // position → size, those in residue.d
+	dirs     map[uint64]dirEnd // by inode
+	implicit map[string]bool   // folders without an entry so far, by real name
+	opaque   map[string]bool   // real names
+	replaced map[string]bool   // those of them that a whiteout names, rather than their content
+	whited   map[string]bool   // folders that a whiteout was made in, by real name
+	payload  map[uint64]int    // inode → position of the tar-split entry that has its content
+	residue  map[int]int64     // position → size, those in residue.d
 }
 
 func (u *unpacker) close() {
@@ -205,7 +205,7 @@ func newUnpacker(ctx context.Context, r io.Reader, dir string, opt Options, spli
 	return &unpacker{
 		ctx: ctx, opt: opt, alg: alg, hash: h, sum: sum, ahead: stream, dir: dir, root: rt, rec: rec, tar: tar.NewReader(rec), split: split,
 		meta: layer.Meta{Version: layer.MetaVersion}, buf: make([]byte, 128<<10),
-		implicit: map[string]bool{".": true}, opaque: map[string]bool{}, replaced: map[string]bool{},
+		dirs: map[uint64]dirEnd{}, implicit: map[string]bool{".": true}, opaque: map[string]bool{}, replaced: map[string]bool{},
 		whited: map[string]bool{}, payload: map[uint64]int{}, residue: map[int]int64{},
 	}, nil
 }

@@ -99,19 +99,20 @@ func device(name string, kind byte, major, minor int64) images.Entry {
 	return images.Entry{Header: tar.Header{Name: name, Typeflag: kind, Devmajor: major, Devminor: minor, Mode: 0o640, Uid: 3, Gid: 4}}
 }
 
+// someACL is user::rw- user:1000:rw- group::r-- mask::rw- other::---
+const someACL = "\x02\x00\x00\x00\x01\x00\x06\x00\xff\xff\xff\xff\x02\x00\x06\x00\xe8\x03\x00\x00" +
+	"\x04\x00\x04\x00\xff\xff\xff\xff\x10\x00\x06\x00\xff\xff\xff\xff\x20\x00\x00\x00\xff\xff\xff\xff"
+
 func TestEveryPropertyIsKept(t *testing.T) {
 	when := time.Date(2031, 5, 6, 7, 8, 9, 123456789, time.UTC)
 	// cap_net_raw=ep, revision 2.
 	capability := "\x01\x00\x00\x02\x00\x20\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
-	// user::rw- user:1000:rw- group::r-- mask::rw- other::---
-	acl := "\x02\x00\x00\x00\x01\x00\x06\x00\xff\xff\xff\xff\x02\x00\x06\x00\xe8\x03\x00\x00" +
-		"\x04\x00\x04\x00\xff\xff\xff\xff\x10\x00\x06\x00\xff\xff\xff\xff\x20\x00\x00\x00\xff\xff\xff\xff"
 	fs, meta := unpackOK(t,
 		timed(images.Dir("./", 0o751).Owned(5, 6), when),
-		timed(images.Dir("d", 0o2770).Owned(12, 34).XAttr("system.posix_acl_default", acl), when),
+		timed(images.Dir("d", 0o2770).Owned(12, 34).XAttr("system.posix_acl_default", someACL), when),
 		timed(images.File("d/suid", 0o4755, "x").Owned(1000, 1001), when),
 		images.File("d/cap", 0o755, "y").XAttr("security.capability", capability),
-		images.File("d/acl", 0o660, "z").XAttr("system.posix_acl_access", acl),
+		images.File("d/acl", 0o660, "z").XAttr("system.posix_acl_access", someACL),
 		images.File("d/attr", 0o600, "a").XAttr("user.note", "with \x00 and \xff").XAttr("trusted.note", "t"),
 		images.Dir("d/sub", 0o700),
 		timed(images.Symlink("d/link", "../nowhere\xff"), when),
@@ -134,8 +135,8 @@ func TestEveryPropertyIsKept(t *testing.T) {
 	}
 	for _, x := range []struct{ name, attr, want string }{
 		{"d/cap", "security.capability", capability},
-		{"d/acl", "system.posix_acl_access", acl},
-		{"d", "system.posix_acl_default", acl},
+		{"d/acl", "system.posix_acl_access", someACL},
+		{"d", "system.posix_acl_default", someACL},
 		{"d/attr", "user.note", "with \x00 and \xff"},
 		{"d/attr", "trusted.note", "t"},
 	} {
@@ -217,6 +218,24 @@ func TestDuplicates(t *testing.T) {
 				t.Errorf("%s, then %s: the target changed", first, second)
 			}
 		}
+	}
+}
+
+// TestFolderThatWasReplaced: what a folder was to get at the end does not go to
+// what took its place, though that may have its inode.
+func TestFolderThatWasReplaced(t *testing.T) {
+	old, late := time.Unix(5, 0), time.Unix(1_600_000_000, 0)
+	acl := images.Dir("x", 0o711).XAttr("system.posix_acl_default", someACL)
+	fs, _ := unpackOK(t, timed(images.Dir("d", 0o755), late), timed(acl, old), images.File("x/f", 0o644, "x"),
+		images.Symlink("x", "d"), images.File("x", 0o644, ""), timed(images.Dir("x", 0o755), late),
+		timed(images.Dir("y", 0o755), old), timed(images.Symlink("y", "d"), late))
+	for _, name := range []string{"d", "x", "y"} {
+		if st := stat(t, fs, name); st.Mtim.Sec != late.Unix() {
+			t.Errorf("%s: time %d", name, st.Mtim.Sec)
+		}
+	}
+	if names := must(listXattrs(filepath.Join(fs, "x"), unix.Llistxattr)); slices.Contains(names, aclDefault) {
+		t.Error("x has the ACL of the folder before it")
 	}
 }
 
