@@ -373,6 +373,8 @@ func TestSameRootAsUmoci(t *testing.T) {
 		"root between":                     {base, {plain, file("new")}, {file("newer")}},
 		"default looks, below a symlink":   {append([]images.Entry{plain}, links...), {file("bin/tool"), file("new")}},
 		"whiteout in the root":             {base, {images.Whiteout("etc")}},
+		"parents without an entry": {append([]images.Entry{root, at(images.Dir("opt/x", 0o700).Owned(7, 8), 11)}, links...),
+			{file("bin/tool"), at(images.Dir("srv/y/z", 0o711).Owned(5, 6), 12)}, {file("opt/x/n"), at(images.Dir("bin/new/sub", 0o750), 13)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var tars [][]byte

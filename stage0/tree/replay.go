@@ -313,6 +313,7 @@ func (m *replayed) add(l *viewLayer, i int, dir, pos string) error {
 			return err
 		}
 		if l.folder(name) == folderE {
+			m.mkdirs(pos, i, dir) // those above have no entry, or are there
 			n := m.mkdirs(at, i, name)
 			n.layer, n.name = i, name
 		}
