@@ -132,16 +132,16 @@ func makeImages() error {
 			return fmt.Errorf("%s: %w\n%s", cmd, err, out)
 		}
 	}
-	return makePeer(mkimage)
+	return errors.Join(makeHelper(mkimage, "netpeer"), makeHelper(mkimage, "escape"))
 }
 
-// makePeer builds netpeer, for hosts, and an image with it.
-func makePeer(mkimage string) error {
-	build := exec.Command("go", "build", "-o", image("netpeer"), "./netpeer")
+// makeHelper builds a program of the tests, for hosts, and an image with it.
+func makeHelper(mkimage, name string) error {
+	build := exec.Command("go", "build", "-o", image(name), "./"+name)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	for _, cmd := range []*exec.Cmd{
 		build,
-		exec.Command(mkimage, "-format", "aci", "-name", "example.com/netpeer:1.0", "-file", image("netpeer")+":/netpeer", "-out", image("netpeer.aci")),
+		exec.Command(mkimage, "-format", "aci", "-name", "example.com/"+name+":1.0", "-file", image(name)+":/"+name, "-out", image(name+".aci")),
 	} {
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("%s: %w\n%s", cmd, err, out)

@@ -140,6 +140,12 @@ func (p *program) credentials(id identity, f facts) {
 		p.do(what, opChdir, cwd, imm(1))
 	}
 	p.do("keep capabilities", unix.SYS_PRCTL, imm(unix.PR_SET_KEEPCAPS), imm(0), imm(0), imm(0), imm(0))
+	if cmd.UID != 0 {
+		// It would lose them with the program's first instruction, but not those
+		// that the program's file has too: no-new-privileges lets one keep what
+		// one has. And what the user may not execute they would.
+		set = 0
+	}
 	var caps []byte
 	for _, half := range []uint32{uint32(set), uint32(set >> 32)} {
 		for _, v := range []uint32{half, half, 0} { // effective, permitted, inheritable

@@ -1,6 +1,7 @@
 package launchtest
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -57,6 +58,33 @@ func testPrivileges(t *testing.T, launcher func() launch.Launcher) {
 				t.Errorf("uid %d: %s is %q, not %q", c.uid, k, got[k], v)
 			}
 		}
+	}
+}
+
+// testFileCapabilities: without new privileges the capabilities of the app's
+// own program give it none, and a user may execute no file of root's alone.
+func testFileCapabilities(t *testing.T, launcher func() launch.Launcher) {
+	p := newPod(t, launcher)
+	program := filepath.Join(p.rootfs, "bin/busybox")
+	// CAP_KILL, effective; version 2 has two words of each set.
+	file := []byte{1, 0, 0, 2, 1 << unix.CAP_KILL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+	p.must(unix.Setxattr(program, "security.capability", file, 0))
+	for nnp, want := range map[bool]string{true: "0000000000000000", false: "0000000000000020"} {
+		app := p.app("/bin/busybox", "cat", "/proc/self/status")
+		app.UID, app.NoNewPrivs = 1000, nnp
+		r, err := p.run(app)
+		p.must(err)
+		if got := status(r.stdout); got["CapEff"] != want || got["CapPrm"] != want {
+			t.Errorf("no new privileges %v: %s and %s, want %s", nnp, got["CapEff"], got["CapPrm"], want)
+		}
+	}
+	p.must(unix.Removexattr(program, "security.capability"))
+	p.must(os.Chmod(program, 0o700))
+	app := p.app("/bin/busybox", "true")
+	app.UID = 1000
+	r, err := p.run(app)
+	if failed, ok := errors.AsType[*launch.StartError](err); !ok || failed.ExitCode != 126 {
+		t.Errorf("a program of root's alone: %v, %v", r, err)
 	}
 }
 

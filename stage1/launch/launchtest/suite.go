@@ -16,6 +16,7 @@ type test struct {
 func Run(t *testing.T, launcher func() launch.Launcher, only ...string) {
 	tests := []test{
 		{"Privileges", testPrivileges},
+		{"FileCapabilities", testFileCapabilities},
 		{"Seccomp", testSeccomp},
 		{"Paths", testPaths},
 		{"Mounts", testMounts},

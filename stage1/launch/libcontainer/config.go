@@ -71,7 +71,7 @@ func configure(app launch.App) (*configs.Config, error) {
 	if _, err := cell.Capabilities(app.Capabilities); err != nil {
 		return nil, err
 	}
-	c.Capabilities = &configs.Capabilities{Bounding: app.Capabilities, Permitted: app.Capabilities, Effective: app.Capabilities}
+	c.Capabilities = capabilities(0, app.Capabilities)
 	list, err := cell.Rlimits(app.Rlimits)
 	if err != nil {
 		return nil, err
@@ -170,4 +170,14 @@ func deviceRule(d plan.Device) devices.Rule {
 		Type: devices.Type(d.Type), Major: d.Major, Minor: d.Minor,
 		Permissions: devices.Permissions(d.Access), Allow: true,
 	}
+}
+
+// capabilities are those of a user's process. Before its program is executed
+// anyone but root has none: what a file's capabilities add to others can't be
+// kept from one who has them already, not even by no-new-privileges.
+func capabilities(uid int, names []string) *configs.Capabilities {
+	if uid != 0 {
+		return &configs.Capabilities{Bounding: names}
+	}
+	return &configs.Capabilities{Bounding: names, Permitted: names, Effective: names}
 }

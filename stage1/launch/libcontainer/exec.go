@@ -76,6 +76,7 @@ func (l *launcher) exec(ctx context.Context, p *process, stateDir, id string, st
 		UID:              as.UID,
 		GID:              as.GID,
 		AdditionalGroups: as.Gids,
+		Capabilities:     capabilities(as.UID, state.Config.Capabilities.Bounding),
 	}
 	for _, l := range limits {
 		run.Rlimits = append(run.Rlimits, configs.Rlimit(l))

@@ -99,6 +99,7 @@ func (l *launcher) start(ctx context.Context, app launch.App) (*process, error) 
 				UID:              app.UID,
 				GID:              app.GID,
 				AdditionalGroups: app.Gids,
+				Capabilities:     capabilities(app.UID, app.Capabilities),
 			},
 			// The order matters: between the two the child waits at a fifo
 			// with its cgroup made and nothing of the app run.
