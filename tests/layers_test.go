@@ -32,7 +32,7 @@ var mayImport = map[string][]string{
 }
 
 // pure packages touch neither files nor processes nor the network.
-var pure = []string{"pkg/lifecycle", "pkg/appc", "pkg/podspec", "pkg/ref", "pkg/abi", "pkg/errs", "pkg/limits", "stage1/launch/filter", "stage0/podplan", "stage0/kube", "stage1/plan"}
+var pure = []string{"pkg/lifecycle", "pkg/appc", "pkg/podspec", "pkg/ref", "pkg/abi", "pkg/errs", "pkg/limits", "pkg/idrange", "stage1/launch/filter", "stage0/podplan", "stage0/kube", "stage1/plan"}
 
 // onlyIn keeps a library out of everything but one package and the tests.
 var onlyIn = map[string]string{

@@ -132,7 +132,7 @@ func TestAppGrammarErrors(t *testing.T) {
 // TestRefused: flags of later versions parse, and are refused by name.
 func TestRefused(t *testing.T) {
 	for _, line := range []string{
-		"--private-users a", "--no-overlay a", "--mds-register a",
+		"--no-overlay a", "--mds-register a",
 		"--stage1-url=x a", "--stage1-name=x a", "--stage1-hash=x a", "--stage1-from-dir=x a", "--ipc=parent a",
 		"a --stdin=stream", "a --stdout=null", "a --stderr=tty",
 	} {
@@ -150,6 +150,20 @@ func TestRefused(t *testing.T) {
 	_, _, r, err := parseApps(strings.Fields("--no-overlay=false --private-users=false --ipc=private --net=host a --stdin=null --stdout=log"), false)
 	if err != nil || r.err() != nil {
 		t.Errorf("what is the case anyway: %v, %v", err, r.err())
+	}
+}
+
+func TestPrivateUsersFlag(t *testing.T) {
+	for line, want := range map[string]string{
+		"a": "", "--private-users a": "auto", "--private-users=true a": "auto", "--private-users=false a": "", "--private-users=auto a": "auto", "--private-users=5:6 a": "5:6",
+	} {
+		o, _, _, err := parseApps(strings.Fields(line), false)
+		if err != nil || o.users != want {
+			t.Errorf("%q: %q, %v", line, o.users, err)
+		}
+	}
+	if _, _, _, err := parseApps(strings.Fields("--private-users=5 a"), false); err == nil {
+		t.Error("half a range is taken")
 	}
 }
 

@@ -226,7 +226,7 @@ func (o *podFlags) plan(apps []podplan.App) podplan.Options {
 	}
 	p := podplan.Options{
 		Apps: apps, Volumes: o.volumes, Mounts: o.apps.mounts, EnvFile: o.envFile, Env: o.env,
-		ExitPolicy: o.exitPolicy, StopTimeout: o.stopTimeout, Name: o.name, Labels: o.labels, Isolators: o.isolators(), Ports: o.ports,
+		ExitPolicy: o.exitPolicy, StopTimeout: o.stopTimeout, Name: o.name, Users: o.users, Labels: o.labels, Isolators: o.isolators(), Ports: o.ports,
 	}
 	if !o.inheritEnv {
 		return p

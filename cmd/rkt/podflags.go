@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/rkt-pods/rkt/pkg/appc"
 	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/idrange"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/pkg/podspec"
 	"github.com/rkt-pods/rkt/pkg/userfile"
@@ -37,6 +39,7 @@ type podFlags struct {
 	uuidFile    string
 	ports       []podspec.ExposedPort
 	name        string
+	users       string // as podspec.AnnUsers has it
 	labels      map[string]string
 	dryRun      func(*podspec.Pod, map[string]prepare.Image) error // instead of making the pod; nil: make it
 }
@@ -72,10 +75,24 @@ func (o *podFlags) declare(fs *pflag.FlagSet, r *refusals) {
 		r.flag(fs, name, "STAGE1", "stage1 image")
 	}
 	value(fs, "port", "NAME:[HOSTIP:]HOSTPORT", "let a port of the host lead to one of the pod: NAME as the image has it, or 80-tcp, 8000-8010-udp", o.addPort)
-	r.boolFlag(fs, "private-users", "run the pod in a user namespace")
+	value(fs, "private-users", "auto|START:COUNT", "run the pod in a user namespace, with user and group ids that no other pod has (auto) or those from START on", o.setUsers).NoOptDefVal = idrange.Auto
 	r.boolFlag(fs, "no-overlay", "copy the images instead of stacking them")
 	o.fetch.declare(fs, fetch.PullNew)
 	o.apps.appFlags(fs, r)
+}
+
+// setUsers also takes true and false, which it was once.
+func (o *podFlags) setUsers(v string) error {
+	if on, err := strconv.ParseBool(v); err == nil {
+		v = ""
+		if on {
+			v = idrange.Auto
+		}
+	} else if _, err := idrange.Parse(v); err != nil {
+		return err
+	}
+	o.users = v
+	return nil
 }
 
 func (o *podFlags) setStopTimeout(v string) error {
@@ -121,6 +138,9 @@ func (o *podFlags) conflicts(policyGiven bool) bool {
 		return true
 	}
 
+	if o.users != "" {
+		return true
+	}
 	return policyGiven || o.exitPolicy != "" || o.stopTimeout != nil || o.name != "" || len(o.labels) > 0
 }
 

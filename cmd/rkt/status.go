@@ -226,6 +226,9 @@ func statusText(w io.Writer, v view) error {
 	if n := v.networkText(); n != "" {
 		line("networks", n)
 	}
+	if v.ids != nil {
+		line("private-users", v.ids)
+	}
 	if v.pid != 0 {
 		line("pid", v.pid)
 	}

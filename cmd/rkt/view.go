@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/idrange"
 	"github.com/rkt-pods/rkt/pkg/image"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/pkg/podspec"
@@ -31,6 +32,7 @@ type view struct {
 	pid      int       // of the supervisor, 0 if there is none
 	networks []string
 	addrs    []poddir.Address
+	ids      *idrange.Range // of its user namespace
 	exit     *poddir.Exit
 	name     string
 	labels   map[string]string
@@ -49,7 +51,7 @@ type appView struct {
 
 // viewOf shows the facts.
 func viewOf(f pod.Facts) view {
-	v := view{uuid: f.UUID, state: f.State, reason: f.Reason, created: f.CreatedAt, exit: f.Exit}
+	v := view{uuid: f.UUID, state: f.State, reason: f.Reason, created: f.CreatedAt, exit: f.Exit, ids: f.IDs}
 	if f.State.HasRun() {
 		v.networks, v.addrs = f.Options.Net, f.Addresses
 	}
@@ -113,7 +115,7 @@ func summaries(storeID string) ([]view, error) {
 }
 
 func viewOfSummary(s poddir.Summary) view {
-	v := view{uuid: s.UUID, created: s.CreatedAt, exit: s.Exit, networks: s.Networks, addrs: s.Addresses, state: pod.PublicState(s)}
+	v := view{uuid: s.UUID, created: s.CreatedAt, exit: s.Exit, networks: s.Networks, addrs: s.Addresses, ids: s.IDs, state: pod.PublicState(s)}
 	v.name, v.labels = s.Name, s.Labels
 	if s.Supervisor != nil {
 		v.started = s.Supervisor.StartedAt
@@ -140,16 +142,18 @@ func viewOfSummary(s poddir.Summary) view {
 // podJSON is a pod as list and status print it. Names and meaning are those
 // of upstream's API where it had one, times are nanoseconds as there.
 type podJSON struct {
-	UUID      string        `json:"uuid"`
-	State     pod.State     `json:"state"`
-	Reason    string        `json:"reason,omitempty"`
-	PID       int           `json:"pid,omitempty"`
-	Networks  []networkJSON `json:"networks,omitempty"`
-	AppNames  []string      `json:"app_names"`
-	Apps      []appJSON     `json:"apps"`
-	CreatedAt *int64        `json:"created_at,omitempty"`
-	StartedAt *int64        `json:"started_at,omitempty"`
-	Exit      *poddir.Exit  `json:"exit,omitempty"`
+	UUID     string        `json:"uuid"`
+	State    pod.State     `json:"state"`
+	Reason   string        `json:"reason,omitempty"`
+	PID      int           `json:"pid,omitempty"`
+	Networks []networkJSON `json:"networks,omitempty"`
+	// PrivateUsers are the ids of the pod's user namespace on the host.
+	PrivateUsers *idrange.Range `json:"private_users,omitempty"`
+	AppNames     []string       `json:"app_names"`
+	Apps         []appJSON      `json:"apps"`
+	CreatedAt    *int64         `json:"created_at,omitempty"`
+	StartedAt    *int64         `json:"started_at,omitempty"`
+	Exit         *poddir.Exit   `json:"exit,omitempty"`
 
 	Name     string            `json:"name,omitempty"`
 	Labels   map[string]string `json:"labels,omitempty"`
@@ -182,7 +186,7 @@ func (v view) json() podJSON {
 	out := podJSON{
 		UUID: v.uuid, State: v.state, Reason: v.reason, PID: v.pid, Exit: v.exit, AppNames: []string{}, Apps: []appJSON{},
 		CreatedAt: nanos(&v.created), StartedAt: nanos(&v.started),
-		Name: v.name, Labels: v.labels, Awaiting: v.awaiting, Paused: v.paused,
+		PrivateUsers: v.ids, Name: v.name, Labels: v.labels, Awaiting: v.awaiting, Paused: v.paused,
 	}
 	if v.state == pod.Running {
 		out.Ready = &v.ready

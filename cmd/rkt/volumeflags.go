@@ -109,6 +109,8 @@ func setVolume(v *podspec.Volume, key, val string) (err error) {
 		err = boolean(&v.ReadOnly)
 	case "recursive":
 		err = boolean(&v.Recursive)
+	case "idmap":
+		err = boolean(&v.IDMap)
 	case "seed":
 		err = boolean(&v.Seed)
 	case "uid":

@@ -152,6 +152,20 @@ func (g Group) Enter(pid int) error {
 	return nil
 }
 
+// Give lets a user make cgroups below the group, and move processes between
+// them (cgroups(7), delegation). What limits the group itself stays root's.
+func (g Group) Give(uid int) error {
+	for _, name := range []string{"", "cgroup.procs", "cgroup.threads", "cgroup.subtree_control"} {
+		if err := fault.Step("cgroup.give"); err != nil {
+			return err
+		}
+		if err := os.Chown(filepath.Join(g.unified(), name), uid, uid); err != nil {
+			return fmt.Errorf("delegate cgroup: %w", err)
+		}
+	}
+	return nil
+}
+
 // Holds says whether a process is in the group or below it in every hierarchy
 // that has the group. Without it a limit could be on the pod's cgroup and the
 // process in another.

@@ -9,6 +9,7 @@
 //	    run.json       options of this run, immutable once running (stage0)
 //	    supervisor     the supervising process (stage1)
 //	    cgroup         the pod's cgroups, written before they exist (stage1)
+//	    ids.json       the pod's range of user and group ids, if it has one (stage0)
 //	    network.json   the pod's interfaces and ports, written before they exist (stage1)
 //	    exit.json      the pod's end (stage1, or gc where stage1 died)
 //	    reserve/       room for the last records on a full disk (stage1)
@@ -95,6 +96,7 @@ func (d Dir) Refs() string       { return d.join("refs.json") }
 func (d Dir) Run() string        { return d.join("run.json") }
 func (d Dir) Supervisor() string { return d.join("supervisor") }
 func (d Dir) Cgroup() string     { return d.join("cgroup") }
+func (d Dir) IDs() string        { return d.join("ids.json") }
 func (d Dir) Network() string    { return d.join("network.json") }
 func (d Dir) Exit() string       { return d.join("exit.json") }
 

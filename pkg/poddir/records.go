@@ -2,10 +2,14 @@ package poddir
 
 import (
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"time"
 
 	"github.com/rkt-pods/rkt/pkg/appc"
 	"github.com/rkt-pods/rkt/pkg/atomicfile"
+	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/idrange"
 	"github.com/rkt-pods/rkt/pkg/limits"
 	"github.com/rkt-pods/rkt/pkg/proc"
 )
@@ -97,6 +101,22 @@ type Forward struct {
 type HostEntry struct {
 	IP    string   `json:"ip"`
 	Names []string `json:"names"`
+}
+
+// ReadIDs returns the pod's range of ids, nil if it has no user namespace.
+func (d Dir) ReadIDs() (*idrange.Range, error) {
+	var r idrange.Range
+	err := atomicfile.ReadJSON(d.IDs(), &r)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err == nil && (r.Start == 0 || r.Count == 0) {
+		err = errs.Newf(errs.Corrupt, "%s: no range of ids", d.IDs())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &r, nil
 }
 
 // Supervisor is the supervisor record: the process whose life is the pod's.
@@ -250,6 +270,7 @@ type Summary struct {
 	Addresses  []Address         `json:"addresses,omitempty"`
 	Apps       []SummaryApp      `json:"apps"`
 	Exit       *Exit             `json:"exit,omitempty"`
+	IDs        *idrange.Range    `json:"ids,omitempty"` // user and group ids of its user namespace, nil if it has none
 	Name       string            `json:"name,omitempty"`
 	Labels     map[string]string `json:"labels,omitempty"`
 	Ready      bool              `json:"ready,omitempty"`    // each app and sidecar is, or has ended with 0

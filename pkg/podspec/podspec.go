@@ -50,6 +50,7 @@ type ExposedPort struct {
 const (
 	AnnExitPolicy = "rkt/lifecycle/exit-policy" // all, any, anyOnFailure
 	AnnPodName    = "rkt/pod-name"              // as CheckPodName wants it
+	AnnUsers      = "rkt/private-users"         // auto, START:COUNT: the pod has a user namespace
 )
 
 // Annotations of an app.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rkt-pods/rkt/pkg/appc"
 	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/idrange"
 )
 
 // Parse reads and validates a pod manifest.
@@ -71,6 +72,11 @@ func (p *Pod) Validate() error {
 	if s, ok := p.Annotations.Get(AnnPodName); ok {
 		if err := CheckPodName(s); err != nil {
 			return fmt.Errorf("annotations: %s: %w", AnnPodName, err)
+		}
+	}
+	if s, ok := p.Annotations.Get(AnnUsers); ok {
+		if _, err := idrange.Parse(s); err != nil {
+			return fmt.Errorf("annotations: %s: %w", AnnUsers, err)
 		}
 	}
 	return p.checkPorts()

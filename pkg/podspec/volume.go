@@ -47,6 +47,7 @@ type Volume struct {
 	Propagation    string   `json:"propagation,omitempty"`    // host: "" means private where it is mounted read-only, else slave
 	FollowSymlinks bool     `json:"followSymlinks,omitempty"` // host: the source may have symlinks in it
 	SELinux        string   `json:"selinux,omitempty"`        // host: the source gets a label that fits z: all pods, Z: this one
+	IDMap          *bool    `json:"idmap,omitempty"`          // host, named: ids in it are the pod's own, not the host's; nil: named's are
 	Seed           *bool    `json:"seed,omitempty"`           // empty, named: begin with what the image has there; nil: named does
 	Credentials    []string `json:"credentials,omitempty"`    // secret: names of files in $CREDENTIALS_DIRECTORY; none and no source: all
 }
@@ -64,10 +65,10 @@ type Mount struct {
 // kindFields are the fields besides name, kind and readOnly that a volume of
 // the kind may have.
 var kindFields = map[string][]string{
-	VolumeHost:   {"source", "recursive", "propagation", "followSymlinks", "selinux"},
+	VolumeHost:   {"source", "recursive", "propagation", "followSymlinks", "selinux", "idmap"},
 	VolumeEmpty:  {"mode", "uid", "gid", "seed"},
 	VolumeTmpfs:  {"mode", "uid", "gid", "size"},
-	VolumeNamed:  {"source", "mode", "uid", "gid", "seed"},
+	VolumeNamed:  {"source", "mode", "uid", "gid", "seed", "idmap"},
 	VolumeImage:  {"source"},
 	VolumeSecret: {"source", "mode", "uid", "gid", "credentials"},
 }
@@ -93,6 +94,7 @@ func (v *Volume) given() []string {
 		{"propagation", v.Propagation != ""},
 		{"followSymlinks", v.FollowSymlinks},
 		{"selinux", v.SELinux != ""},
+		{"idmap", v.IDMap != nil},
 		{"seed", v.Seed != nil},
 		{"credentials", len(v.Credentials) > 0},
 	} {

@@ -25,6 +25,7 @@ import (
 	"github.com/rkt-pods/rkt/stage0/netctl"
 	"github.com/rkt-pods/rkt/stage0/pod"
 	"github.com/rkt-pods/rkt/stage0/store"
+	"github.com/rkt-pods/rkt/stage0/uids"
 	"github.com/rkt-pods/rkt/stage0/volume"
 )
 
@@ -313,6 +314,9 @@ func (p *Plan) Execute(ctx context.Context, progress func(Step)) Report {
 	p.collectVolumes(ctx, &r)
 	if err := p.sweepNetworks(ctx); err != nil {
 		r.fail("networks", err)
+	}
+	if err := uids.OfHost().Sweep(ctx); err != nil {
+		r.fail("user ids", err)
 	}
 	return r
 }

@@ -30,6 +30,7 @@ type Pod struct {
 	Isolators   []appc.Isolator
 	Ports       []podspec.ExposedPort
 	ExitPolicy  string
+	Users       string            // as podspec.AnnUsers has it; "" is the host's user namespace
 	Options     poddir.RunOptions // network, host name, resolver and hosts
 }
 
@@ -140,7 +141,7 @@ func (r *reader) isPod(n *yaml.Node) bool {
 func (p *Pod) Plan() podplan.Options {
 	o := podplan.Options{
 		Name: p.Name, Labels: p.Labels, UserAnnotations: p.Annotations, Isolators: p.Isolators, Ports: p.Ports,
-		Volumes: p.Volumes, ExitPolicy: p.ExitPolicy,
+		Volumes: p.Volumes, ExitPolicy: p.ExitPolicy, Users: p.Users,
 	}
 	for _, a := range p.Apps {
 		o.Apps = append(o.Apps, a.Plan)

@@ -168,7 +168,6 @@ spec:
 		{"spec:\n", "spec:\n  hostPID: true\n", "6: spec.hostPID: not supported: a pod has its own (ignorable)"},
 		{"spec:\n", "spec:\n  hostIPC: true\n", "6: spec.hostIPC: not supported: a pod has its own (ignorable)"},
 		{"spec:\n", "spec:\n  hostNetwork: maybe\n", "6: spec.hostNetwork: is a string, not true or false"},
-		{"spec:\n", "spec:\n  hostUsers: false\n", "6: spec.hostUsers: false is not supported yet: pods have no user namespace (ignorable)"},
 		{"spec:\n", "spec:\n  shareProcessNamespace: false\n", "6: spec.shareProcessNamespace: false is not supported: the apps of a pod share it (ignorable)"},
 		{"spec:\n", "spec:\n  restartPolicy: Sometimes\n", `6: spec.restartPolicy: "Sometimes": none of Always, OnFailure, Never`},
 		{"spec:\n", "spec:\n  terminationGracePeriodSeconds: -1\n", "6: spec.terminationGracePeriodSeconds: -1: not a number of seconds"},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rkt-pods/rkt/pkg/appc"
+	"github.com/rkt-pods/rkt/pkg/idrange"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/pkg/podspec"
 )
@@ -204,7 +205,7 @@ func (r *reader) namespaces(s *spec) {
 		r.unsupported("spec.shareProcessNamespace", "false is not supported: the apps of a pod share it")
 	}
 	if s.HostUsers != nil && !*s.HostUsers {
-		r.unsupported("spec.hostUsers", "false is not supported yet: pods have no user namespace")
+		r.out.Users = idrange.Auto
 	}
 	if s.AutomountToken {
 		r.unsupported("spec.automountServiceAccountToken", "not supported: there is no cluster to ask")
@@ -328,9 +329,13 @@ func (r *reader) hostPath(at string, v volume) {
 	if typ != AnyPath {
 		r.out.HostPaths = append(r.out.HostPaths, HostPath{Field: at, Path: clean, Type: typ})
 	}
-	r.out.Volumes = append(r.out.Volumes, podspec.Volume{
+	out := podspec.Volume{
 		Name: v.Name, Kind: podspec.VolumeHost, Source: clean, FollowSymlinks: true, Propagation: podspec.PropagationPrivate,
-	})
+	}
+	if r.spec.HostUsers != nil && !*r.spec.HostUsers {
+		out.IDMap = new(true) // as the kubelet has it
+	}
+	r.out.Volumes = append(r.out.Volumes, out)
 }
 
 // propagation is a matter of each mount in Kubernetes, and of the volume in

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rkt-pods/rkt/pkg/appc"
+	"github.com/rkt-pods/rkt/pkg/idrange"
 	"github.com/rkt-pods/rkt/pkg/lifecycle"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/pkg/podspec"
@@ -77,7 +78,11 @@ func (w *writer) metadata() {
 	name, _ := m.Annotations.Get(podspec.AnnPodName)
 	w.doc.Metadata = metadata{Name: cmp.Or(name, w.UUID), Labels: m.UserLabels, Annotations: m.UserAnnotations}
 	for _, a := range m.Annotations {
-		if a.Name != podspec.AnnPodName && a.Name != podspec.AnnExitPolicy {
+		switch {
+		case a.Name == podspec.AnnPodName, a.Name == podspec.AnnExitPolicy:
+		case a.Name == podspec.AnnUsers && a.Value == idrange.Auto:
+			w.doc.Spec.HostUsers = new(false)
+		default:
 			w.lost("annotations["+a.Name+"]", "a Pod can't say it")
 		}
 	}
@@ -217,6 +222,9 @@ func (w *writer) volume(at string, v podspec.Volume, fsGroup *int) {
 		out.HostPath = &hostPath{Path: v.Source}
 		if v.Recursive != nil && !*v.Recursive {
 			w.lost(at+".recursive", "false: a Pod can't say it")
+		}
+		if own := w.doc.Spec.HostUsers != nil; own != (v.IDMap != nil && *v.IDMap) {
+			w.lost(at+".idmap", "%t: in a Pod with hostUsers: false each volume is mapped, in others none", !own)
 		}
 	case podspec.VolumeEmpty, podspec.VolumeTmpfs:
 		out.EmptyDir = &emptyDir{}

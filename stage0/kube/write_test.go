@@ -32,7 +32,7 @@ func source(t *testing.T, pod *Pod) Source {
 // TestRoundTrip: a Pod that was read is written as one that is read as the
 // same pod.
 func TestRoundTrip(t *testing.T) {
-	for _, name := range []string{"minimal", "whole", "ports"} {
+	for _, name := range []string{"minimal", "whole", "ports", "users"} {
 		a, err := txtar.ParseFile("testdata/" + name + ".txtar")
 		if err != nil {
 			t.Fatal(err)
@@ -151,6 +151,10 @@ func TestLost(t *testing.T) {
 		"volumes[1].recursive: false: a Pod can't say it": func(s *Source) {
 			s.Manifest.Volumes = append(s.Manifest.Volumes, podspec.Volume{Name: "h", Kind: podspec.VolumeHost, Source: "/h", Recursive: &no})
 		},
+		"volumes[1].idmap: true: in a Pod with hostUsers: false each volume is mapped, in others none": func(s *Source) {
+			s.Manifest.Volumes = append(s.Manifest.Volumes, podspec.Volume{Name: "h", Kind: podspec.VolumeHost, Source: "/h", IDMap: new(true)})
+		},
+		"annotations[rkt/private-users]: a Pod can't say it": func(s *Source) { s.Manifest.Annotations.Set(podspec.AnnUsers, "5:6") },
 		"volumes[1].uid: an emptyDir is root's, or its group fsGroup": func(s *Source) {
 			s.Manifest.Volumes = append(s.Manifest.Volumes, podspec.Volume{Name: "e", Kind: podspec.VolumeEmpty, Mode: "0777", UID: &uid})
 		},

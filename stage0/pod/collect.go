@@ -19,6 +19,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/fault"
 	"github.com/rkt-pods/rkt/pkg/lock"
 	"github.com/rkt-pods/rkt/pkg/poddir"
+	"github.com/rkt-pods/rkt/stage0/uids"
 )
 
 // emptyDeadline is how long killed processes may take to be gone. Only one in
@@ -267,7 +268,7 @@ func (p Pods) remove(dir poddir.Dir) error {
 	for _, name := range refs.Volumes {
 		poddir.NamedVolume(p.Data, name).Touch()
 	}
-	return removeFiles(dir)
+	return p.removeFiles(dir)
 }
 
 func (p Pods) removeRunDir(uuid string) error {
@@ -285,8 +286,8 @@ func (p Pods) removeRunDir(uuid string) error {
 
 // removeFiles deletes the pod's folder: the manifest before the apps, so that a
 // reader who finds it has read whole apps; refs.json after all that may need
-// what it names, the lock last.
-func removeFiles(dir poddir.Dir) error {
+// what it names, the lock last. The user ids are free once no file has them.
+func (p Pods) removeFiles(dir poddir.Dir) error {
 	last := []string{filepath.Base(dir.Refs()), filepath.Base(dir.Lock())}
 	entries, err := os.ReadDir(string(dir))
 	if err != nil {
@@ -306,6 +307,9 @@ func removeFiles(dir poddir.Dir) error {
 		if err := os.RemoveAll(filepath.Join(string(dir), e.Name())); err != nil {
 			return err
 		}
+	}
+	if err := uids.OfHost().Free(context.Background(), uids.Holder{Data: p.Data, UUID: dir.UUID()}); err != nil {
+		return err
 	}
 	for _, name := range last {
 		if err := fault.Step("pod.remove-" + name); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rkt-pods/rkt/pkg/atomicfile"
 	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/idrange"
 	"github.com/rkt-pods/rkt/pkg/lock"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/pkg/podspec"
@@ -31,6 +32,7 @@ type Facts struct {
 	Options    poddir.RunOptions
 	Stores     map[string]string // frozen stores that it needs: id → folder
 	Addresses  []poddir.Address  // while it has any
+	IDs        *idrange.Range    // of its user namespace, nil if it has none
 	Apps       []AppFacts
 	Live       *poddir.Summary // what the supervisor says of a running pod, nil before its first word
 }
@@ -67,7 +69,8 @@ func facts(pod Pod) (Facts, error) {
 		return f, pod.Damage
 	}
 	var refs poddir.Refs
-	if err := read(pod.Dir.Refs(), &refs); err != nil {
+	err := read(pod.Dir.Refs(), &refs)
+	if err != nil {
 		return f, err
 	}
 	f.CreatedAt, f.Stores = refs.CreatedAt, refs.Stores
@@ -79,6 +82,9 @@ func facts(pod Pod) (Facts, error) {
 		return f, err
 	}
 	f.Addresses = net.Addresses()
+	if f.IDs, err = pod.Dir.ReadIDs(); err != nil {
+		return f, damaged(err)
+	}
 	var sup poddir.Supervisor
 	if err := read(pod.Dir.Supervisor(), &sup); err != nil {
 		return f, err

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rkt-pods/rkt/pkg/atomicfile"
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/fault"
@@ -105,8 +107,13 @@ func (p Pods) SweepNames(ctx context.Context) error {
 		if err := fault.Step("names.remove"); err != nil {
 			return err
 		}
-		// Who waits for the lock finds that it is gone, and starts over.
-		return errors.Join(os.Remove(p.namePath(namesLock)), os.Remove(poddir.NamesDir(p.Data)))
+		// Who waits for the lock finds that it is gone, and starts over: if that
+		// has made it anew already, the folder stays.
+		err = errors.Join(os.Remove(p.namePath(namesLock)), os.Remove(poddir.NamesDir(p.Data)))
+		if errors.Is(err, unix.ENOTEMPTY) {
+			return nil
+		}
+		return err
 	})
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

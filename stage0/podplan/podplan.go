@@ -28,6 +28,7 @@ type Options struct {
 	Env        []appc.EnvVar
 	ExitPolicy string
 	Name       string            // of the pod
+	Users      string            // as podspec.AnnUsers has it; "": no user namespace
 	Labels     map[string]string // of the pod
 	// UserAnnotations and Isolators are of the pod.
 	UserAnnotations map[string]string
@@ -94,6 +95,9 @@ func Plan(o Options) (Result, error) {
 	}
 	if o.Name != "" {
 		pod.Annotations.Set(podspec.AnnPodName, o.Name)
+	}
+	if o.Users != "" {
+		pod.Annotations.Set(podspec.AnnUsers, o.Users)
 	}
 	pod.UserLabels, pod.UserAnnotations, pod.Isolators, pod.Ports = o.Labels, o.UserAnnotations, o.Isolators, o.Ports
 	if err := checkVolumeNames(o.Volumes); err != nil {

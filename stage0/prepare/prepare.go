@@ -13,12 +13,14 @@ import (
 
 	"github.com/rkt-pods/rkt/pkg/atomicfile"
 	"github.com/rkt-pods/rkt/pkg/fault"
+	"github.com/rkt-pods/rkt/pkg/idrange"
 	"github.com/rkt-pods/rkt/pkg/image"
 	"github.com/rkt-pods/rkt/pkg/lock"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/pkg/podspec"
 	"github.com/rkt-pods/rkt/stage0/kube"
 	"github.com/rkt-pods/rkt/stage0/pod"
+	"github.com/rkt-pods/rkt/stage0/uids"
 	"github.com/rkt-pods/rkt/stage0/volume"
 )
 
@@ -82,7 +84,11 @@ func Fill(ctx context.Context, hold *lock.Lock, in Input) (*pod.PreparingPod, er
 		}
 		return nil, err
 	}
-	if err := in.claim(ctx, p); err != nil {
+	err = in.claim(ctx, p)
+	if err == nil {
+		err = in.takeIDs(ctx, p)
+	}
+	if err != nil {
 		return nil, errors.Join(err, p.Discard(ctx))
 	}
 	if err := in.fill(p, created); err != nil {
@@ -142,6 +148,23 @@ func (in Input) claim(ctx context.Context, p *pod.PreparingPod) error {
 	return in.Pods.ClaimName(ctx, name, p.UUID())
 }
 
+// takeIDs takes ids of the host for the pod's user namespace, if it has one.
+func (in Input) takeIDs(ctx context.Context, p *pod.PreparingPod) error {
+	text, own := in.Manifest.Annotations.Get(podspec.AnnUsers)
+	if !own {
+		return nil
+	}
+	wanted, err := idrange.Parse(text)
+	if err != nil {
+		return err
+	}
+	ids, err := uids.OfHost().Take(ctx, uids.Holder{Data: in.Pods.Data, UUID: p.UUID()}, wanted)
+	if err != nil {
+		return err
+	}
+	return atomicfile.WriteJSON(p.Dir().IDs(), ids, 0o600, atomicfile.Renamed)
+}
+
 func (in Input) fill(p *pod.PreparingPod, created time.Time) error {
 	if in.Created != nil {
 		if err := in.Created(p.UUID()); err != nil {
@@ -171,7 +194,7 @@ func (in Input) fill(p *pod.PreparingPod, created time.Time) error {
 	if err := WriteOptions(p.Dir(), in.Options); err != nil {
 		return err
 	}
-	return in.summarize(p.UUID(), created)
+	return in.summarize(p, created)
 }
 
 func (in Input) fillApp(dir poddir.AppDir, img Image) error {
@@ -222,11 +245,16 @@ func MakeRunDir(pods pod.Pods, uuid string) error {
 }
 
 // summarize writes what ordinary users may know: no environment, no arguments.
-func (in Input) summarize(uuid string, created time.Time) error {
+func (in Input) summarize(p *pod.PreparingPod, created time.Time) error {
+	uuid := p.UUID()
+	ids, err := p.Dir().ReadIDs()
+	if err != nil {
+		return err
+	}
 	if err := MakeRunDir(in.Pods, uuid); err != nil {
 		return err
 	}
-	s := poddir.Summary{UUID: uuid, CreatedAt: created, State: string(pod.Prepared), Labels: in.Manifest.UserLabels}
+	s := poddir.Summary{UUID: uuid, CreatedAt: created, State: string(pod.Prepared), IDs: ids, Labels: in.Manifest.UserLabels}
 	s.Name, _ = in.Manifest.Annotations.Get(podspec.AnnPodName)
 	for _, a := range in.Manifest.Apps {
 		s.Apps = append(s.Apps, poddir.SummaryApp{Name: a.Name, ImageID: a.Image.ID, ImageName: image.Reference(a.Image.Name, a.Image.Labels)})

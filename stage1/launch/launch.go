@@ -15,16 +15,17 @@ import (
 )
 
 // Namespaces are descriptors of the pod's namespaces, owned by the supervisor
-// and open as long as the pod lives. Net is -1 with host networking.
+// and open as long as the pod lives. Net is -1 with host networking, User is
+// -1 if the pod has the host's.
 type Namespaces struct {
-	PID, Net, IPC, UTS int
+	PID, Net, IPC, UTS, User int
 }
 
 // App is one execution of an app, ready to start.
 type App struct {
 	plan.App
 	ID         string // unique in the pod, e.g. "web-0": app and attempt
-	UID, GID   int    // plan.App's User and Group as found in the rootfs
+	UID, GID   int    // plan.App's User and Group as found in the rootfs, ids inside the pod
 	Gids       []int  // supplementary groups, all of them
 	RootFS     string // the mounted rootfs, in the supervisor's mount namespace
 	StateDir   string // where the launcher may keep its state, in the pod's run folder

@@ -8,6 +8,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/rkt-pods/rkt/pkg/idrange"
 	"github.com/rkt-pods/rkt/pkg/limits"
 	"github.com/rkt-pods/rkt/pkg/podspec"
 )
@@ -17,8 +18,9 @@ type Pod struct {
 	UUID     string
 	Hostname string
 	Network  Network
-	Durable  bool // the rootfs overlays must survive power loss: no `volatile`
-	Copy     bool // the rootfs is a copy, not an overlay
+	Durable  bool           // the rootfs overlays must survive power loss: no `volatile`
+	IDs      *idrange.Range // of the pod's user namespace, nil if it has none
+	Copy     bool           // the rootfs is a copy, not an overlay
 	Volumes  []Volume
 	Sysctls  []Sysctl
 	Files    []File
@@ -50,6 +52,7 @@ type Volume struct {
 	Credentials    []string // secret, without Source: names in $CREDENTIALS_DIRECTORY, none means all
 	Recursive      bool     // host: with what is mounted below
 	FollowSymlinks bool     // host: Source may have some
+	IDMap          bool     // host, named, image: an id on the file system is that id in the pod
 	Label          string   // host: SELinux context that Source and all in it get, "" leaves it
 	Size           int64    // tmpfs: 0 means half of the memory
 	Mode           uint32   // permission bits of the new folder; secret: of its files
@@ -82,6 +85,7 @@ type File struct {
 // only once the pod does (rootfs path, namespaces, cgroup, descriptors).
 type App struct {
 	Name           string
+	IDs            *idrange.Range // the pod's
 	Argv           []string
 	Env            []string
 	Cwd            string

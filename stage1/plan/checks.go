@@ -95,7 +95,7 @@ func checkExecs(in Input, apps []App) error {
 	if i < 0 {
 		return nil
 	}
-	if err := CheckJoin(in.Pod, in.Images, in.Options); err != nil {
+	if err := CheckJoin(in.Pod, in.Images, in.Options, in.IDs); err != nil {
 		return errs.WithClass(errs.ClassOf(err), wrap("app "+apps[i].Name+": a probe or hook that runs a program", err))
 	}
 	return nil

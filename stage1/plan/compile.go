@@ -7,6 +7,7 @@ import (
 
 	"github.com/rkt-pods/rkt/pkg/appc"
 	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/idrange"
 	"github.com/rkt-pods/rkt/pkg/image"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/pkg/podspec"
@@ -18,6 +19,7 @@ type Input struct {
 	Pod     *podspec.Pod
 	Images  map[string]poddir.AppImage // by the app's name
 	Options poddir.RunOptions
+	IDs     *idrange.Range // of the pod's user namespace, nil if it has none
 	Host    Host
 	Term    string // value of TERM for apps that get a terminal; "" if none does
 	Sockets []Socket
@@ -47,7 +49,7 @@ func Compile(in Input) (Pod, error) {
 	if in.Pod == nil || len(in.Pod.Apps) == 0 {
 		return Pod{}, errs.Newf(errs.Usage, "pod %s: no apps", in.UUID)
 	}
-	pod := Pod{UUID: in.UUID, Durable: in.Options.DurableRootFS, Copy: in.Options.NoOverlay}
+	pod := Pod{UUID: in.UUID, Durable: in.Options.DurableRootFS, Copy: in.Options.NoOverlay, IDs: in.IDs}
 	pod.Hostname = in.Options.Hostname
 	if pod.Hostname == "" {
 		pod.Hostname = "rkt-" + in.UUID
@@ -68,7 +70,7 @@ func Compile(in Input) (Pod, error) {
 	if pod.Sysctls, err = sysctls(in.Pod.Isolators, pod.Network.Host); err != nil {
 		return Pod{}, err
 	}
-	set, err := newVolumeSet(in.Pod.Volumes)
+	set, err := newVolumeSet(in.Pod.Volumes, in.IDs)
 	if err != nil {
 		return Pod{}, err
 	}
@@ -113,7 +115,7 @@ func checkTogether(apps []App, insecure bool) error {
 		}
 		if !insecure {
 			return errs.WithHint(errs.Newf(errs.Denied, "app %s: %s: not in a pod of several apps", apps[i].Name, c),
-				"it could get out of the pod while another app is started; run the app in a pod of its own")
+				"it could get out of the pod while another app is started; run the app in a pod of its own, or the pod with --private-users")
 		}
 		apps[i].Notes = append(apps[i].Notes, "changed: "+c+" in a pod of several apps can reach the host")
 	}
@@ -134,7 +136,7 @@ func compileApp(in Input, ra *podspec.App, set *volumeSet) (App, error) {
 			"name one with --exec")
 	}
 	app := App{
-		Name: ra.Name, Argv: slices.Clone(spec.Exec), Cwd: spec.WorkingDirectory,
+		Name: ra.Name, IDs: in.IDs, Argv: slices.Clone(spec.Exec), Cwd: spec.WorkingDirectory,
 		User: spec.User, Group: spec.Group, Groups: slices.Clone(spec.SupplementaryGIDs),
 		GroupsFromFile: spec.Group == "",
 		ReadOnlyRootFS: ra.ReadOnlyRootFS, Lowers: slices.Clone(img.Lowers),

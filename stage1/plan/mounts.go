@@ -8,18 +8,20 @@ import (
 
 	"github.com/rkt-pods/rkt/pkg/appc"
 	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/idrange"
 	"github.com/rkt-pods/rkt/pkg/podspec"
 )
 
 // volumeSet is the pod's volumes and which of them are in use.
 type volumeSet struct {
 	list  []Volume
+	ids   *idrange.Range
 	spec  map[string]podspec.Volume
 	inUse map[string]bool
 }
 
-func newVolumeSet(volumes []podspec.Volume) (*volumeSet, error) {
-	s := &volumeSet{spec: map[string]podspec.Volume{}, inUse: map[string]bool{}}
+func newVolumeSet(volumes []podspec.Volume, ids *idrange.Range) (*volumeSet, error) {
+	s := &volumeSet{ids: ids, spec: map[string]podspec.Volume{}, inUse: map[string]bool{}}
 	for _, v := range volumes {
 		if err := s.add(v); err != nil {
 			return nil, err
@@ -36,11 +38,37 @@ func (s *volumeSet) add(v podspec.Volume) error {
 		return errs.Newf(errs.Usage, "volume %q: not a name", v.Name)
 	}
 	c, err := compileVolume(v)
+	if err == nil {
+		err = s.mapIDs(&c, v)
+	}
 	if err != nil {
 		return err
 	}
 	s.list = append(s.list, c)
 	s.spec[v.Name] = v
+	return nil
+}
+
+// mapIDs says whether ids in the volume are the pod's own. What the host's ids
+// mean to a pod with others, only whoever asks for the volume knows.
+func (s *volumeSet) mapIDs(c *Volume, v podspec.Volume) error {
+	if s.ids == nil {
+		if v.IDMap != nil && *v.IDMap {
+			return errs.WithHint(errs.Newf(errs.Usage, "volume %q: idmap: the pod's ids are the host's", v.Name), "--private-users gives it others")
+		}
+		return nil
+	}
+	switch v.Kind {
+	case podspec.VolumeImage, podspec.VolumeNamed:
+		c.IDMap = v.IDMap == nil || *v.IDMap
+	case podspec.VolumeHost:
+		c.IDMap = v.IDMap != nil && *v.IDMap
+	}
+	for what, id := range map[string]*int{"uid": v.UID, "gid": v.GID} {
+		if id != nil && !s.ids.Has(*id) {
+			return errs.Newf(errs.Usage, "volume %q: %s %d: the pod has only ids below %d", v.Name, what, *id, s.ids.Count)
+		}
+	}
 	return nil
 }
 

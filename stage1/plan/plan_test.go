@@ -25,7 +25,7 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden plans")
 
 // TestGolden compiles testdata/*.txtar. In each, pod.json is the manifest;
-// options.json, images.json, host.json and term are optional; plan is what
+// options.json, images.json, host.json, ids.json and term are optional; plan is what
 // comes out, one line a thing, or the error.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
@@ -69,7 +69,7 @@ func compileGolden(t *testing.T, ar *txtar.Archive) string {
 		UUID: "6c9b5f0e-7a46-4c2b-9d53-0a4bd9b1c0de", Pod: &podspec.Pod{},
 		Host: Host{Arch: "amd64", Bounding: append(appc.DefaultCapabilities(), "CAP_SYS_ADMIN", "CAP_SYS_PTRACE"), ResolvConf: new("# the host's\nnameserver 127.0.0.53\nnameserver 192.0.2.53\nsearch example.com\n"), MachineHosts: true, KnowsCall: inProfile},
 	}
-	into := map[string]any{"pod.json": in.Pod, "options.json": &in.Options, "images.json": &in.Images, "host.json": &in.Host}
+	into := map[string]any{"pod.json": in.Pod, "options.json": &in.Options, "images.json": &in.Images, "host.json": &in.Host, "ids.json": &in.IDs}
 	for _, f := range ar.Files {
 		if f.Name == "term" {
 			in.Term = strings.TrimSpace(string(f.Data))
@@ -105,17 +105,17 @@ func dump(p Pod, arch string, verbose bool) string {
 	line := func(format string, args ...any) {
 		b.WriteString(strings.TrimRight(fmt.Sprintf(format, args...), " ") + "\n")
 	}
-	line("pod %s hostname=%s hostnet=%v durable=%v copy=%v", p.UUID, p.Hostname, p.Network.Host, p.Durable, p.Copy)
+	line("pod %s hostname=%s hostnet=%v durable=%v copy=%v%s", p.UUID, p.Hostname, p.Network.Host, p.Durable, p.Copy, word(p.IDs != nil, fmt.Sprintf(" users=%v", p.IDs)))
 	for _, v := range p.Volumes {
 		switch v.Kind {
 		case podspec.VolumeHost:
-			line("volume %s host %s recursive=%v%s%s", v.Name, v.Source, v.Recursive, word(v.FollowSymlinks, " followsymlinks"), word(v.Label != "", " label="+v.Label))
+			line("volume %s host %s recursive=%v%s%s%s", v.Name, v.Source, v.Recursive, word(v.IDMap, " idmap"), word(v.FollowSymlinks, " followsymlinks"), word(v.Label != "", " label="+v.Label))
 		case podspec.VolumeImage:
 			line("volume %s image %s", v.Name, v.Source)
 		case podspec.VolumeSecret:
 			line("volume %s secret %s%v %04o %d:%d", v.Name, v.Source, v.Credentials, v.Mode, v.UID, v.GID)
 		default:
-			line("volume %s %s %04o %d:%d seed=%s%s%s", v.Name, strings.TrimSpace(v.Kind+" "+v.Source), v.Mode, v.UID, v.GID, v.SeedApp, v.SeedPath, word(v.Size > 0, fmt.Sprintf(" size=%d", v.Size)))
+			line("volume %s %s %04o %d:%d seed=%s%s%s%s", v.Name, strings.TrimSpace(v.Kind+" "+v.Source), v.Mode, v.UID, v.GID, v.SeedApp, v.SeedPath, word(v.IDMap, " idmap"), word(v.Size > 0, fmt.Sprintf(" size=%d", v.Size)))
 		}
 	}
 	for _, s := range p.Sysctls {

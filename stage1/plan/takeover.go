@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/idrange"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/pkg/podspec"
 )
@@ -22,8 +23,14 @@ func takeover() []string {
 }
 
 // Takeover names a capability of the app by which it could take over what rkt
-// starts beside it, "" if it has none.
-func (a *App) Takeover() string { return firstTakeover(a.Capabilities) }
+// starts beside it, "" if it has none. In a user namespace no capability has an
+// effect on a process that comes from outside of it.
+func (a *App) Takeover() string {
+	if a.IDs != nil {
+		return ""
+	}
+	return firstTakeover(a.Capabilities)
+}
 
 func firstTakeover(caps []string) string {
 	for _, c := range takeover() {
@@ -37,8 +44,8 @@ func firstTakeover(caps []string) string {
 // CheckJoin refuses to send a process into the pod if an app of it could take
 // that over. The manifest tells, which never changes: what an app's processes
 // have now says nothing of others that it has started.
-func CheckJoin(pod *podspec.Pod, images map[string]poddir.AppImage, options poddir.RunOptions) error {
-	if options.InsecureCaps {
+func CheckJoin(pod *podspec.Pod, images map[string]poddir.AppImage, options poddir.RunOptions, ids *idrange.Range) error {
+	if options.InsecureCaps || ids != nil {
 		return nil
 	}
 	for i := range pod.Apps {
@@ -61,7 +68,7 @@ func CheckJoin(pod *podspec.Pod, images map[string]poddir.AppImage, options podd
 			if c := firstTakeover(set); c != "" {
 				return errs.WithHint(errs.Newf(errs.Unsupported, "app %s: %s: no process can be sent into its pod", app.Name, c),
 					"with it the app could take over that process, which has the host's rights at first; "+
-						"only a pod started with --insecure-options=capabilities can be entered then")
+						"only a pod started with --private-users or --insecure-options=capabilities can be entered then")
 			}
 		}
 	}

@@ -41,6 +41,9 @@ func (p *Pod) writeFile(f plan.File) error {
 	if err == nil {
 		err = file.Truncate(int64(len(f.Content)))
 	}
+	if root := p.plan.IDs.Host(0); err == nil && root != 0 {
+		err = file.Chown(root, root)
+	}
 	if err == nil {
 		err = file.Chmod(0o644) // the umask is the caller's
 	}

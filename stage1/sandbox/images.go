@@ -15,6 +15,8 @@ import (
 // emptyDirName is a folder of the private tmpfs with nothing in it, ever.
 const emptyDirName = "empty"
 
+func (p *Pod) emptyDir() string { return filepath.Join(p.base, emptyDirName) }
+
 // findImage reads which layers the volume shows.
 func (v *volume) findImage(dir poddir.Dir) error {
 	var img poddir.AppImage
@@ -34,19 +36,22 @@ func (p *Pod) mountImage(v *volume) error {
 	lowers := v.lowers
 	if len(lowers) == 1 {
 		// The kernel wants two, and one alone would show its whiteouts.
-		empty := filepath.Join(p.base, emptyDirName)
-		if err := os.MkdirAll(empty, 0o755); err != nil {
+		err := os.MkdirAll(p.emptyDir(), 0o755)
+		if err == nil {
+			err = os.Chown(p.emptyDir(), p.plan.IDs.Host(0), p.plan.IDs.Host(0))
+		}
+		if err != nil {
 			return err
 		}
-		lowers = append([]string{empty}, lowers...)
+		lowers = append([]string{p.emptyDir()}, lowers...)
 	}
 	o := &overlay{upper: -1, work: -1}
 	defer o.close()
-	if err := o.openLowers(lowers); err != nil {
+	if err := p.openLowers(o, lowers); err != nil {
 		return err
 	}
 	if err := o.mount(v.path); err != nil {
-		return err
+		return p.stackError(err)
 	}
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
 	if err := unix.MountSetattr(unix.AT_FDCWD, v.path, 0, &attr); err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/fault"
 	"github.com/rkt-pods/rkt/pkg/proc"
 	"github.com/rkt-pods/rkt/stage1/launch"
+	"github.com/rkt-pods/rkt/stage1/plan"
 	"github.com/rkt-pods/rkt/stage1/sealed"
 )
 
@@ -32,7 +33,7 @@ const (
 )
 
 // noNamespaces is what there is before StartInit: 0 would be a descriptor.
-var noNamespaces = launch.Namespaces{PID: -1, Net: -1, IPC: -1, UTS: -1}
+var noNamespaces = launch.Namespaces{PID: -1, Net: -1, IPC: -1, UTS: -1, User: -1}
 
 // podInit is PID 1 of the pod, seen from the supervisor.
 type podInit struct {
@@ -83,6 +84,9 @@ func (p *Pod) StartInit(ctx context.Context) error {
 	in := &podInit{pidfd: -1, ns: noNamespaces, exited: make(chan struct{})}
 	cmd := p.initCommand(exe, null, remote, &in.pidfd)
 	if err := cmd.Start(); err != nil {
+		if p.plan.IDs != nil {
+			err = userNSError(err)
+		}
 		return fmt.Errorf("pod init: %w", err)
 	}
 	// Only its own copy may keep the socket open, or its death would not be
@@ -91,9 +95,9 @@ func (p *Pod) StartInit(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = control.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	// It is not reaped before this is over, so the pid is its own.
-	err = in.handshake(control, cmd.Process.Pid, p.plan.Network.Host)
+	err = in.handshake(control, cmd.Process.Pid, p.plan)
 	if err == nil {
-		err = setSysctls(p.plan.Sysctls, in.ns)
+		err = setSysctls(p.plan.Sysctls, in.ns, p.plan.IDs)
 	}
 	if err != nil {
 		if ctx.Err() != nil {
@@ -121,16 +125,20 @@ func (p *Pod) initCommand(exe int, null, remote *os.File, pidfd *int) *exec.Cmd 
 		flags |= unix.CLONE_NEWNET
 		net = "own"
 	}
+	attr := &syscall.SysProcAttr{Cloneflags: flags, PidFD: pidfd}
+	if inUserNS(attr, p.plan.IDs); p.plan.IDs != nil {
+		attr.Credential = &syscall.Credential{} // its root
+	}
 	return &exec.Cmd{
 		Path: sealed.Path(exe), Args: []string{"podinit", p.plan.Hostname, net}, Env: []string{}, Dir: "/",
 		Stdin: null, Stdout: null, Stderr: null, ExtraFiles: []*os.File{remote},
-		SysProcAttr: &syscall.SysProcAttr{Cloneflags: flags, PidFD: pidfd},
+		SysProcAttr: attr,
 	}
 }
 
 // handshake opens the namespaces between the two halves of pod init's set-up:
 // once it is jailed, not even root may look into it.
-func (in *podInit) handshake(control *os.File, pid int, hostNet bool) (err error) {
+func (in *podInit) handshake(control *os.File, pid int, pod plan.Pod) (err error) {
 	if err := expect(control, initReady); err != nil {
 		return err
 	}
@@ -147,7 +155,12 @@ func (in *podInit) handshake(control *os.File, pid int, hostNet bool) (err error
 	if err := errors.Join(open("pid", &in.ns.PID), open("ipc", &in.ns.IPC), open("uts", &in.ns.UTS)); err != nil {
 		return err
 	}
-	if !hostNet {
+	if pod.IDs != nil {
+		if err := open("user", &in.ns.User); err != nil {
+			return err
+		}
+	}
+	if !pod.Network.Host {
 		if err := open("net", &in.ns.Net); err != nil {
 			return err
 		}
@@ -250,7 +263,7 @@ func (p *Pod) WaitInit(ctx context.Context) error {
 
 func (in *podInit) close() {
 	in.once.Do(func() {
-		for _, fd := range []int{in.pidfd, in.ns.PID, in.ns.Net, in.ns.IPC, in.ns.UTS} {
+		for _, fd := range []int{in.pidfd, in.ns.PID, in.ns.Net, in.ns.IPC, in.ns.UTS, in.ns.User} {
 			if fd >= 0 {
 				_ = unix.Close(fd)
 			}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/fault"
+	"github.com/rkt-pods/rkt/pkg/idrange"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/stage1/plan"
 )
@@ -29,7 +30,7 @@ func (p *Pod) MountRootFS(app plan.App, att poddir.AttemptDir) (string, error) {
 		return "", wrap(errs.Newf(errs.Unsupported, "a copy instead of an overlay (--no-overlay): not supported yet"))
 	}
 	target := filepath.Join(p.base, rootsDir, app.Name+"-"+filepath.Base(string(att)))
-	o, err := newOverlay(app.Lowers, att, !p.plan.Durable && !app.KeepRootFS)
+	o, err := p.newOverlay(app.Lowers, att, !p.plan.Durable && !app.KeepRootFS)
 	if err != nil {
 		return "", wrap(err)
 	}
@@ -38,7 +39,7 @@ func (p *Pod) MountRootFS(app plan.App, att poddir.AttemptDir) (string, error) {
 		return "", wrap(err)
 	}
 	if err := o.mount(target); err != nil {
-		return "", wrap(err)
+		return "", wrap(p.stackError(err))
 	}
 	if err := checkWritable(target); err != nil {
 		return "", wrap(errors.Join(err, p.UnmountRootFS(target)))
@@ -65,19 +66,20 @@ func (p *Pod) UnmountRootFS(target string) error {
 // overlay without an upper folder is read-only. It holds its layers by descriptor: the paths in mount options can't
 // hold every name, and are short.
 type overlay struct {
-	lowers      []int // the topmost first, as the kernel wants them
+	lowers      []int    // the topmost first, as the kernel wants them
+	laid        []string // where lowers with the pod's ids are attached
 	upper, work int
 	volatile    bool
 }
 
-func newOverlay(lowers []string, att poddir.AttemptDir, volatile bool) (_ *overlay, err error) {
+func (p *Pod) newOverlay(lowers []string, att poddir.AttemptDir, volatile bool) (_ *overlay, err error) {
 	o := &overlay{upper: -1, work: -1, volatile: volatile}
 	defer func() {
 		if err != nil {
 			o.close()
 		}
 	}()
-	if err := o.openLowers(lowers); err != nil {
+	if err := p.openLowers(o, lowers); err != nil {
 		return nil, err
 	}
 	if o.upper, err = makeUpper(att.Upper(), o.lowers[0]); err != nil {
@@ -96,14 +98,20 @@ func newOverlay(lowers []string, att poddir.AttemptDir, volatile bool) (_ *overl
 	return o, err
 }
 
-func (o *overlay) openLowers(lowers []string) error {
+func (p *Pod) openLowers(o *overlay, lowers []string) error {
 	for _, path := range slices.Backward(lowers) {
 		fd, err := openDir(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			return errs.Newf(errs.Corrupt, "layer: %w", err)
+		if err == nil && p.plan.IDs != nil && path != p.emptyDir() {
+			var at string
+			layer := fd
+			fd, at, err = p.lay(layer)
+			_ = unix.Close(layer)
+			if err == nil {
+				o.laid = append(o.laid, at)
+			}
 		}
 		if err != nil {
-			return fmt.Errorf("layer: %w", err)
+			return layerError(path, err)
 		}
 		o.lowers = append(o.lowers, fd)
 	}
@@ -119,7 +127,10 @@ func (o *overlay) close() {
 			_ = unix.Close(fd)
 		}
 	}
-	o.lowers, o.upper, o.work = nil, -1, -1
+	for _, at := range o.laid {
+		lift(at)
+	}
+	o.lowers, o.laid, o.upper, o.work = nil, nil, -1, -1
 }
 
 // makeUpper makes the upper folder like the root of the topmost layer: it is
@@ -140,7 +151,7 @@ func makeUpper(path string, top int) (int, error) {
 	if !fresh {
 		return fd, nil
 	}
-	if err := copyMeta(top, fd); err != nil {
+	if err := copyMeta(top, fd, nil); err != nil {
 		_ = unix.Close(fd)
 		// An upper that is there counts as complete.
 		return -1, errors.Join(err, os.Remove(path))
@@ -328,14 +339,15 @@ func checkWritable(target string) error {
 }
 
 // copyMeta gives the folder dst the owner, mode and extended attributes of
-// src. Marks of overlay itself are not copied: they would be obeyed.
-func copyMeta(src, dst int) error {
+// src, or of who that is inside the pod with the ids. Marks of overlay itself are
+// not copied: they would be obeyed.
+func copyMeta(src, dst int, ids *idrange.Range) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(src, &st); err != nil {
 		return fmt.Errorf("stat: %w", err)
 	}
 	// Descriptors opened with O_PATH take these calls only by name.
-	if err := unix.Chown(fdPath(dst), int(st.Uid), int(st.Gid)); err != nil {
+	if err := unix.Chown(fdPath(dst), ids.Inside(int(st.Uid)), ids.Inside(int(st.Gid))); err != nil {
 		return fmt.Errorf("chown: %w", err)
 	}
 	if err := unix.Chmod(fdPath(dst), st.Mode&0o7777); err != nil {

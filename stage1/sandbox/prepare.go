@@ -35,7 +35,7 @@ func (p *Pod) Prepare(app plan.App, rootfs string) (launch.App, error) {
 func (p *Pod) prepare(app plan.App, rootfs string) (launch.App, error) {
 	la := launch.App{App: app, RootFS: rootfs, Namespaces: p.Namespaces()}
 	la.Notes, la.Env, la.Devices = slices.Clone(app.Notes), slices.Clone(app.Env), slices.Clone(app.Devices)
-	r, err := openRoot(rootfs)
+	r, err := openRoot(rootfs, p.plan.IDs)
 	if err != nil {
 		return la, err
 	}
@@ -71,6 +71,9 @@ func (p *Pod) prepare(app plan.App, rootfs string) (launch.App, error) {
 	}
 	u, err := lookupUser(r, app)
 	if err != nil {
+		return la, err
+	}
+	if err := checkIDs(p.plan.IDs, u); err != nil {
 		return la, err
 	}
 	la.UID, la.GID, la.Gids = u.uid, u.gid, slices.Concat(u.groups, x.gids)
@@ -360,7 +363,7 @@ func linkMtab(r *root) error {
 	if err := fault.Step("rootfs.symlink"); err != nil {
 		return err
 	}
-	err = unix.Symlinkat("../proc/self/mounts", etc, "mtab")
+	err = asRoot(r.ids, func() error { return unix.Symlinkat("../proc/self/mounts", etc, "mtab") })
 	if err != nil && !errors.Is(err, unix.EEXIST) {
 		return &fs.PathError{Op: "symlink", Path: "/etc/mtab", Err: err}
 	}

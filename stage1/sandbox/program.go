@@ -38,7 +38,7 @@ func (p *Pod) LookupProgram(app launch.App) (string, error) {
 	if len(app.Argv) == 0 || app.Argv[0] == "" {
 		return "", notFound("program %q: empty name", "")
 	}
-	r, err := openRoot(app.RootFS)
+	r, err := openRoot(app.RootFS, app.IDs)
 	if err != nil {
 		return "", err
 	}

@@ -130,7 +130,7 @@ func FuzzProgram(f *testing.F) {
 		if err := os.WriteFile(filepath.Join(top, "p"), data, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		r, err := openRoot(top)
+		r, err := openRoot(top, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/fault"
+	"github.com/rkt-pods/rkt/pkg/idrange"
 )
 
 // root is a mounted rootfs, seen from outside. Every path of the image is
@@ -22,14 +23,15 @@ type root struct {
 	fd   int
 	path string // where the kernel says that it is
 	mnt  uint64 // the mount's id: where things may be made
+	ids  *idrange.Range
 }
 
-func openRoot(p string) (*root, error) {
+func openRoot(p string, ids *idrange.Range) (*root, error) {
 	fd, err := openDir(p)
 	if err != nil {
 		return nil, err
 	}
-	r := &root{fd: fd}
+	r := &root{fd: fd, ids: ids}
 	if r.path, err = os.Readlink(fdPath(fd)); err == nil {
 		r.mnt, err = mountID(fd)
 	}
@@ -71,7 +73,8 @@ func (r *root) read(name string, max int64) ([]byte, error) {
 	return data, err
 }
 
-// stat resolves the path and describes what it ends at.
+// stat resolves the path and describes what it ends at, with the ids that are
+// seen inside.
 func (r *root) stat(name string) (unix.Stat_t, error) {
 	var st unix.Stat_t
 	fd, err := r.open(name, unix.O_PATH)
@@ -79,7 +82,9 @@ func (r *root) stat(name string) (unix.Stat_t, error) {
 		return st, err
 	}
 	defer unix.Close(fd)
-	return st, unix.Fstat(fd, &st)
+	err = unix.Fstat(fd, &st)
+	st.Uid, st.Gid = uint32(r.ids.Inside(int(st.Uid))), uint32(r.ids.Inside(int(st.Gid)))
+	return st, err
 }
 
 // place returns the path in the rootfs that a descriptor is open on, without
@@ -169,7 +174,7 @@ func (r *root) step(at, part string, dir bool, mayMake func(uint64) bool) (link 
 	if !mayMake(mnt) {
 		return "", errs.Newf(errs.NotFound, "%s: not there, and not made in a volume from the host", full)
 	}
-	return "", makeAt(parent, part, full, dir)
+	return "", asRoot(r.ids, func() error { return makeAt(parent, part, full, dir) })
 }
 
 func makeAt(parent int, part, full string, dir bool) error {

@@ -184,7 +184,7 @@ func TestEnsureStaysInside(t *testing.T) {
 		"self -> self", "loop1 -> loop2", "loop2 -> loop1", "dangling -> nowhere/deep",
 		"up -> dir/sub/../..", "magic -> /proc/self/root", "filelink -> file/x", "dot -> .",
 	)
-	r, err := openRoot(top)
+	r, err := openRoot(top, nil)
 	f.must(err)
 	defer r.close()
 	any := func(uint64) bool { return true }
@@ -237,7 +237,7 @@ func TestEnsureStaysInside(t *testing.T) {
 func TestEnsureMakesRootsOwn(t *testing.T) {
 	f := newFixture(t)
 	defer unix.Umask(unix.Umask(0o077))
-	r, err := openRoot(f.layer())
+	r, err := openRoot(f.layer(), nil)
 	f.must(err)
 	defer r.close()
 	fd, err := r.ensure("/a/b", true, func(uint64) bool { return true })
@@ -303,7 +303,7 @@ func FuzzEnsure(f *testing.F) {
 				_ = os.Symlink(to, filepath.Join(top, from))
 			}
 		}
-		r, err := openRoot(top)
+		r, err := openRoot(top, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -48,6 +48,7 @@ type Pod struct {
 	dir     poddir.Dir
 	base    string // a tmpfs that only this mount namespace has
 	init    atomic.Pointer[podInit]
+	userns  int // with the pod's ids, -1 if it has none of its own
 	program string
 	volumes map[string]*volume
 	extras  map[string]extras // by app
@@ -76,7 +77,7 @@ func Open(c Config) (_ *Pod, err error) {
 	}
 	p := &Pod{
 		plan: c.Plan, files: slices.Clone(c.Plan.Files), dir: c.Dir, base: filepath.Join(c.RunDir, mountsDir),
-		program: c.InitPath, volumes: map[string]*volume{}, extras: map[string]extras{}, cdiDirs: c.CDIDirs,
+		program: c.InitPath, userns: -1, volumes: map[string]*volume{}, extras: map[string]extras{}, cdiDirs: c.CDIDirs,
 	}
 	if p.cdiDirs == nil {
 		p.cdiDirs = cdi.Dirs()
@@ -91,6 +92,9 @@ func Open(c Config) (_ *Pod, err error) {
 			err = errors.Join(err, p.Close())
 		}
 	}()
+	if p.userns, err = openUserNS(p.program, p.plan.IDs); err != nil {
+		return nil, err
+	}
 	// Before the private tmpfs is there, so that a volume of the whole host
 	// does not show the pod's own mounts a second time.
 	for _, v := range c.Plan.Volumes {
@@ -139,7 +143,7 @@ func (p *Pod) mountBase() error {
 		}
 	}
 	// One for the whole pod: its apps share IPC.
-	options := "mode=1777"
+	options := fmt.Sprintf("mode=1777,uid=%d,gid=%[1]d", p.plan.IDs.Host(0))
 	if p.plan.ShmSize > 0 {
 		options += ",size=" + strconv.FormatInt(p.plan.ShmSize, 10)
 	}
@@ -156,6 +160,10 @@ func (p *Pod) Close() error {
 	}
 	if in := p.init.Load(); in != nil {
 		in.close()
+	}
+	if p.userns >= 0 {
+		_ = unix.Close(p.userns)
+		p.userns = -1
 	}
 	if err := fault.Step("sandbox.umount"); err != nil {
 		return err

@@ -197,7 +197,7 @@ func memoryFS(kind, flag string) (int, error) {
 	return unix.Fsmount(ctx, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
 }
 
-// fill writes the files for who is to read them, and closes the file system
+// fill writes the files for whoever of the pod is to read them, and closes the file system
 // for writing.
 func (s secretMount) fill(uid, gid int) error {
 	v := s.volume
@@ -207,6 +207,7 @@ func (s secretMount) fill(uid, gid int) error {
 	if v.GID >= 0 {
 		gid = v.GID
 	}
+	uid, gid = v.ids.Host(uid), v.ids.Host(gid)
 	names, err := listFD(v.tree)
 	if err != nil {
 		return err

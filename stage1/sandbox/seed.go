@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt-pods/rkt/pkg/fault"
+	"github.com/rkt-pods/rkt/pkg/idrange"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/pkg/podspec"
 )
@@ -71,6 +72,7 @@ type inode struct{ dev, ino uint64 }
 // descriptor and no symlink is followed.
 type copier struct {
 	top   string
+	ids   *idrange.Range   // who is outside what the copy has inside; nil: the same
 	links map[inode]string // files with several names → path below top
 }
 
@@ -90,7 +92,7 @@ func (c *copier) dir(src, dst *os.File, rel string) error {
 	if err := unix.Fstat(int(src.Fd()), &st); err != nil {
 		return err
 	}
-	if err := copyMeta(int(src.Fd()), int(dst.Fd())); err != nil {
+	if err := copyMeta(int(src.Fd()), int(dst.Fd()), c.ids); err != nil {
 		return err
 	}
 	return copyTimes(int(dst.Fd()), "", &st)
@@ -129,7 +131,7 @@ func (c *copier) entry(src, dst *os.File, name, rel string) error {
 			return &fs.PathError{Op: "mknod", Path: rel, Err: err}
 		}
 	}
-	if err := unix.Fchownat(to, name, int(st.Uid), int(st.Gid), unix.AT_SYMLINK_NOFOLLOW); err != nil {
+	if err := unix.Fchownat(to, name, c.ids.Inside(int(st.Uid)), c.ids.Inside(int(st.Gid)), unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return &fs.PathError{Op: "chown", Path: rel, Err: err}
 	}
 	if kind != unix.S_IFLNK {
@@ -171,7 +173,7 @@ func (c *copier) file(src, dst *os.File, name, rel string, st *unix.Stat_t) erro
 	if _, err := io.Copy(out, in); err != nil {
 		return fmt.Errorf("copy %s: %w", rel, err)
 	}
-	if err := copyMeta(int(in.Fd()), int(out.Fd())); err != nil {
+	if err := copyMeta(int(in.Fd()), int(out.Fd()), c.ids); err != nil {
 		return fmt.Errorf("copy %s: %w", rel, err)
 	}
 	return copyTimes(int(out.Fd()), "", st)

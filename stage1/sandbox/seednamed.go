@@ -93,6 +93,9 @@ func (v *volume) copySeed(dir poddir.NamedDir, r *root) error {
 	}
 	defer dst.Close()
 	c := copier{links: map[inode]string{}, top: dir.SeedNew()}
+	if v.IDMap {
+		c.ids = v.ids
+	}
 	if err := c.dir(src, dst, ""); err != nil {
 		return err
 	}
@@ -129,7 +132,7 @@ func moveSeed(dir poddir.NamedDir) error {
 		}
 	}
 	// The folder's own properties last, as the copy has them.
-	if err := copyMeta(int(from.Fd()), int(to.Fd())); err != nil {
+	if err := copyMeta(int(from.Fd()), int(to.Fd()), nil); err != nil {
 		return err
 	}
 	return os.RemoveAll(dir.Seed())

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt-pods/rkt/pkg/idrange"
 )
 
 // openBeneath opens a path in a folder. A symlink may be on the way as long
@@ -34,7 +36,7 @@ func openat2(dir int, name string, how *unix.OpenHow) (int, error) {
 
 // makeBeneath makes the folders of the path that are missing. They have the
 // volume's own owner and mode: who may write in it may write in its parts.
-func makeBeneath(dir int, name string) error {
+func makeBeneath(ids *idrange.Range, dir int, name string) error {
 	var like unix.Stat_t
 	if err := unix.Fstat(dir, &like); err != nil {
 		return fmt.Errorf("stat the volume: %w", err)
@@ -50,7 +52,7 @@ func makeBeneath(dir int, name string) error {
 			parent = fd
 		}
 		done = path.Join(done, part)
-		err := makeAt(parent, part, done, true)
+		err := asRoot(ids, func() error { return makeAt(parent, part, done, true) })
 		if err == nil {
 			err = makeLike(parent, part, &like)
 		}

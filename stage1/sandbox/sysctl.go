@@ -11,25 +11,26 @@ import (
 
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/fault"
+	"github.com/rkt-pods/rkt/pkg/idrange"
 	"github.com/rkt-pods/rkt/stage1/launch"
 	"github.com/rkt-pods/rkt/stage1/plan"
 )
 
 // setSysctls sets the pod's kernel parameters. /proc/sys shows each thread
 // those of its own namespaces, so a thread joins the pod's and ends with this.
-func setSysctls(list []plan.Sysctl, ns launch.Namespaces) error {
+func setSysctls(list []plan.Sysctl, ns launch.Namespaces, ids *idrange.Range) error {
 	if len(list) == 0 {
 		return nil
 	}
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // and never unlocked: the thread goes with the goroutine
-		done <- setInside(list, ns)
+		done <- setInside(list, ns, ids)
 	}()
 	return <-done
 }
 
-func setInside(list []plan.Sysctl, ns launch.Namespaces) error {
+func setInside(list []plan.Sysctl, ns launch.Namespaces, ids *idrange.Range) error {
 	for _, n := range []struct{ fd, kind int }{
 		{ns.IPC, unix.CLONE_NEWIPC}, {ns.UTS, unix.CLONE_NEWUTS}, {ns.Net, unix.CLONE_NEWNET},
 	} {
@@ -41,11 +42,29 @@ func setInside(list []plan.Sysctl, ns launch.Namespaces) error {
 		}
 	}
 	for _, s := range list {
-		if err := setSysctl(s); err != nil {
+		err := setSysctl(s)
+		if errs.Is(err, errs.Denied) && ids != nil {
+			err = setAs(ids.Host(0), s)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// setAs sets a parameter that is the namespace's root's, and nobody else's
+// whatever rights he has. This thread alone becomes that one.
+func setAs(id int, s plan.Sysctl) error {
+	const same = ^uintptr(0)
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, same, uintptr(id), same); errno != 0 {
+		return fmt.Errorf("sysctl: user %d: %w", id, errno)
+	}
+	err := setSysctl(s)
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, same, 0, same); errno != 0 {
+		return errors.Join(err, fmt.Errorf("sysctl: user 0: %w", errno))
+	}
+	return err
 }
 
 func setSysctl(s plan.Sysctl) error {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/idrange"
 	"github.com/rkt-pods/rkt/stage1/launch"
 	"github.com/rkt-pods/rkt/stage1/plan"
 )
@@ -146,14 +147,17 @@ func (a account) environment(env []string) []string {
 
 // LookupUser finds a user of the image, and the group if one is named, in an
 // app's root folder as it is now, with the variables that a login would set.
-func LookupUser(rootfs *os.File, user, group string) (launch.User, []string, error) {
-	r, err := openRoot(fdPath(int(rootfs.Fd())))
+func LookupUser(rootfs *os.File, ids *idrange.Range, user, group string) (launch.User, []string, error) {
+	r, err := openRoot(fdPath(int(rootfs.Fd())), ids)
 	if err != nil {
 		return launch.User{}, nil, err
 	}
 	defer r.close()
 	a, err := lookupUser(r, plan.App{User: user, Group: group, GroupsFromFile: group == ""})
 	if err != nil {
+		return launch.User{}, nil, err
+	}
+	if err := checkIDs(ids, a); err != nil {
 		return launch.User{}, nil, err
 	}
 	return launch.User{UID: a.uid, GID: a.gid, Gids: a.groups}, a.environment(nil), nil

@@ -21,10 +21,10 @@ func TestLookupUser(t *testing.T) {
 	f := newFixture(t)
 	top := f.layer("etc/passwd="+passwd, "etc/group="+groups, "srv/owned=x", "srv/link -> owned")
 	f.must(os.Chown(filepath.Join(top, "srv/owned"), 500, 600))
-	r, err := openRoot(top)
+	r, err := openRoot(top, nil)
 	f.must(err)
 	defer r.close()
-	bare, err := openRoot(f.layer("bin/"))
+	bare, err := openRoot(f.layer("bin/"), nil)
 	f.must(err)
 	defer bare.close()
 	for _, c := range []struct {
@@ -82,7 +82,7 @@ func TestNumbersOfAccounts(t *testing.T) {
 		f := newFixture(t)
 		r, err := openRoot(f.layer(
 			"etc/passwd="+fine+"+::::::\nbad:x:"+bad+":7::/:/bin/sh\nbadgroup:x:8:"+bad+"::/:/bin/sh\nshort\n",
-			"etc/group=root:x:0:\nbad:x:"+bad+":member\nshort\n"))
+			"etc/group=root:x:0:\nbad:x:"+bad+":member\nshort\n"), nil)
 		f.must(err)
 		defer r.close()
 		for what, c := range map[string]struct {
@@ -116,7 +116,7 @@ func TestNumbersOfAccounts(t *testing.T) {
 		}
 	}
 	f := newFixture(t)
-	r, err := openRoot(f.layer("etc/passwd=member:x:5:6::/:/bin/sh\n", "etc/group=bad:x:4294967297:member\n"))
+	r, err := openRoot(f.layer("etc/passwd=member:x:5:6::/:/bin/sh\n", "etc/group=bad:x:4294967297:member\n"), nil)
 	f.must(err)
 	defer r.close()
 	if a, err := lookupUser(r, plan.App{User: "member", GroupsFromFile: true}); !errs.Is(err, errs.Usage) || !strings.Contains(err.Error(), `"4294967297"`) {
@@ -135,7 +135,7 @@ func TestAccountsStayInTheImage(t *testing.T) {
 		"a folder":         {"etc/passwd/"},
 		"a loop":           {"etc/passwd -> passwd"},
 	} {
-		r, err := openRoot(f.layer(entries...))
+		r, err := openRoot(f.layer(entries...), nil)
 		f.must(err)
 		if a, err := lookupUser(r, plan.App{User: "evil", Group: "0"}); err == nil {
 			t.Errorf("%s: found the user of a file outside: %+v", name, a)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/fault"
+	"github.com/rkt-pods/rkt/pkg/idrange"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/pkg/podspec"
 	"github.com/rkt-pods/rkt/stage1/plan"
@@ -20,9 +21,10 @@ import (
 // was checked, whatever is renamed on the host afterwards.
 type volume struct {
 	plan.Volume
-	tree   int      // a detached mount of the content, until it is attached; secret: until the end
-	path   string   // where it is attached, in the private tmpfs
-	lowers []string // image: its layers, the lowest first
+	ids    *idrange.Range // the pod's
+	tree   int            // a detached mount of the content, until it is attached; secret: until the end
+	path   string         // where it is attached, in the private tmpfs
+	lowers []string       // image: its layers, the lowest first
 	dir    bool
 	dev    *plan.Device // the source is a device node
 	seeded bool
@@ -37,7 +39,7 @@ func (v *volume) close() {
 
 // pin opens the source, or reads what there is to be read of it.
 func (p *Pod) pin(v plan.Volume) (*volume, error) {
-	pinned := &volume{Volume: v, dir: true, tree: -1}
+	pinned := &volume{Volume: v, ids: p.plan.IDs, dir: true, tree: -1}
 	var source string
 	switch v.Kind {
 	case podspec.VolumeTmpfs:
@@ -47,12 +49,16 @@ func (p *Pod) pin(v plan.Volume) (*volume, error) {
 	case podspec.VolumeSecret:
 		return pinned, pinned.readSecrets()
 	case podspec.VolumeHost:
-		return pinned, pinned.pinHost()
+		err := pinned.pinHost()
+		if err == nil && v.IDMap {
+			err = errs.WithHint(p.idmap(pinned.tree, v.Recursive), "without idmap the volume's ids are the host's")
+		}
+		return pinned, err
 	case podspec.VolumeNamed:
 		source = poddir.NamedVolume(p.dir.Data(), v.Source).Files()
 	case podspec.VolumeEmpty:
 		source = p.dir.Volume(v.Name)
-		if err := makeVolume(source, v); err != nil {
+		if err := makeVolume(source, v, p.plan.IDs); err != nil {
 			return nil, err
 		}
 	default:
@@ -67,6 +73,9 @@ func (p *Pod) pin(v plan.Volume) (*volume, error) {
 	}
 	defer unix.Close(fd)
 	pinned.tree, err = cloneTree(fd, "", false)
+	if err == nil && v.IDMap {
+		err = errs.WithHint(p.idmap(pinned.tree, false), "idmap=false leaves the volume with the host's ids")
+	}
 	return pinned, err
 }
 
@@ -130,7 +139,7 @@ func deviceOf(st *unix.Stat_t) *plan.Device {
 
 // makeVolume makes an empty volume's folder. It is named last: a folder that
 // has the name has the owner and the mode too.
-func makeVolume(path string, v plan.Volume) error {
+func makeVolume(path string, v plan.Volume, ids *idrange.Range) error {
 	if err := fault.Step("volume.mkdir"); err != nil {
 		return err
 	}
@@ -148,7 +157,7 @@ func makeVolume(path string, v plan.Volume) error {
 		return err
 	}
 	// chown clears setuid and setgid bits, so the mode comes after it.
-	if err := os.Lchown(tmp, v.UID, v.GID); err != nil {
+	if err := os.Lchown(tmp, ids.Host(v.UID), ids.Host(v.GID)); err != nil {
 		return err
 	}
 	if err := unix.Chmod(tmp, v.Mode); err != nil {
@@ -173,7 +182,7 @@ func (p *Pod) attach(v *volume) (err error) {
 	}
 	switch v.Kind {
 	case podspec.VolumeTmpfs:
-		options := fmt.Sprintf("mode=%04o,uid=%d,gid=%d", v.Mode, v.UID, v.GID)
+		options := fmt.Sprintf("mode=%04o,uid=%d,gid=%d", v.Mode, p.plan.IDs.Host(v.UID), p.plan.IDs.Host(v.GID))
 		if v.Size > 0 {
 			options += fmt.Sprintf(",size=%d", v.Size)
 		}
@@ -224,7 +233,7 @@ func (v *volume) open(m plan.Mount) (part, error) {
 	}
 	in, err := openBeneath(fd, m.SubPath)
 	if errors.Is(err, fs.ErrNotExist) && v.Own() {
-		if err = makeBeneath(fd, m.SubPath); err == nil {
+		if err = makeBeneath(v.ids, fd, m.SubPath); err == nil {
 			in, err = openBeneath(fd, m.SubPath)
 		}
 	}

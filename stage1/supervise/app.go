@@ -192,7 +192,7 @@ func (a *app) run(ctx context.Context, la launch.App, stdin *os.File, tty *termi
 		la.Stdio.Width, la.Stdio.Height = tty.size()
 		io = &stdio{log: a.log}
 	} else {
-		if io, err = a.pipes(&la.Stdio, la.UID, la.GID); err != nil {
+		if io, err = a.pipes(&la.Stdio, la.IDs.Host(la.UID), la.IDs.Host(la.GID)); err != nil {
 			return nil, err
 		}
 		if err := io.input(&la.Stdio, stdin); err != nil {

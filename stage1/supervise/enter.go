@@ -37,7 +37,7 @@ func Enter(ctx context.Context, e abi.Enter, env Env) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := plan.CheckJoin(in.manifest, in.images, in.options); err != nil {
+	if err := plan.CheckJoin(in.manifest, in.images, in.options, in.ids); err != nil {
 		return 0, err
 	}
 	// Caught before there is anybody to pass them to, so that none is lost.
@@ -54,7 +54,7 @@ func Enter(ctx context.Context, e abi.Enter, env Env) (int, error) {
 	if term := os.Getenv("TERM"); term != "" && g.tty != nil {
 		x.Env = []string{"TERM=" + term}
 	}
-	if err := enterAs(&x, e, dir); err != nil {
+	if err := enterAs(&x, e, dir, in.ids); err != nil {
 		return 0, err
 	}
 	p, err := env.Launcher.Exec(ctx, stateDir, id, x)

@@ -11,13 +11,14 @@ import (
 
 	"github.com/rkt-pods/rkt/pkg/abi"
 	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/idrange"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/stage1/launch"
 	"github.com/rkt-pods/rkt/stage1/sandbox"
 )
 
 // enterAs takes over what the caller wants to be otherwise than the app has it.
-func enterAs(x *launch.Exec, e abi.Enter, dir poddir.Dir) error {
+func enterAs(x *launch.Exec, e abi.Enter, dir poddir.Dir, ids *idrange.Range) error {
 	x.Cwd = e.Cwd
 	if e.User != "" {
 		root, err := openAppRoot(dir, e.App)
@@ -26,7 +27,7 @@ func enterAs(x *launch.Exec, e abi.Enter, dir poddir.Dir) error {
 		}
 		defer root.Close()
 		user, group, _ := strings.Cut(e.User, ":")
-		u, env, err := sandbox.LookupUser(root, user, group)
+		u, env, err := sandbox.LookupUser(root, ids, user, group)
 		if err != nil {
 			return fmt.Errorf("app %s: %w", e.App, err)
 		}

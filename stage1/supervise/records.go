@@ -13,6 +13,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/atomicfile"
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/fault"
+	"github.com/rkt-pods/rkt/pkg/idrange"
 	"github.com/rkt-pods/rkt/pkg/image"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/pkg/podspec"
@@ -24,6 +25,7 @@ type inputs struct {
 	options  poddir.RunOptions
 	images   map[string]poddir.AppImage
 	created  time.Time
+	ids      *idrange.Range // of the pod's user namespace, nil if it has none
 }
 
 func readInputs(dir poddir.Dir) (*inputs, error) {
@@ -43,6 +45,9 @@ func readInputs(dir poddir.Dir) (*inputs, error) {
 		return in, err
 	}
 	in.created = refs.CreatedAt
+	if in.ids, err = dir.ReadIDs(); err != nil {
+		return in, err
+	}
 	for _, app := range in.manifest.Apps {
 		var img poddir.AppImage
 		if err := atomicfile.ReadJSON(dir.App(app.Name).Image(), &img); err != nil {
@@ -66,7 +71,7 @@ type records struct {
 func newRecords(dir poddir.Dir, runDir string, in *inputs) *records {
 	r := &records{dir: dir, runDir: runDir, status: map[string]*poddir.Status{}}
 	r.summary = poddir.Summary{
-		UUID: dir.UUID(), CreatedAt: in.created, State: "running", Networks: in.options.Net, Apps: []poddir.SummaryApp{},
+		UUID: dir.UUID(), CreatedAt: in.created, State: "running", Networks: in.options.Net, IDs: in.ids, Apps: []poddir.SummaryApp{},
 	}
 	r.summary.Labels = in.manifest.UserLabels
 	r.summary.Name, _ = in.manifest.Annotations.Get(podspec.AnnPodName)

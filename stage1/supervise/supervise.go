@@ -162,7 +162,7 @@ func (p *pod) compile(in *inputs) (plan.Pod, error) {
 		}
 	}
 	return plan.Compile(plan.Input{
-		UUID: p.records.dir.UUID(), Pod: in.manifest, Images: in.images, Options: in.options, Host: host, Term: term,
+		UUID: p.records.dir.UUID(), Pod: in.manifest, Images: in.images, Options: in.options, IDs: in.ids, Host: host, Term: term,
 		Sockets: p.given,
 	})
 }

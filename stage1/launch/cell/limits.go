@@ -47,6 +47,21 @@ func Capabilities(names []string) ([]int, error) {
 	return all, nil
 }
 
+// Permitted are the capabilities that this process has, as bits.
+func Permitted() (uint64, error) {
+	own, err := ownCapabilities()
+	if err != nil {
+		return 0, err
+	}
+	var set uint64
+	for _, c := range capability.ListKnown() {
+		if own.Get(capability.PERMITTED, c) {
+			set |= 1 << uint(c)
+		}
+	}
+	return set, nil
+}
+
 func ownCapabilities() (capability.Capabilities, error) {
 	own, err := capability.NewPid2(0)
 	if err == nil {

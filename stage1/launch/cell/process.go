@@ -35,6 +35,7 @@ type Process struct {
 	results   []limits.Result // what became of all isolators
 	readiness int             // see there
 	delegate  bool            // the app makes cgroups beside its first process's
+	root      int             // its root on the host
 	unwatch   func()          // nil if nothing is watched
 
 	mu   sync.Mutex // keeps two Destroys apart
@@ -54,7 +55,7 @@ func Main(app launch.App, timeout time.Duration) (*Process, error) {
 	if err := fault.Step("launch.create"); err != nil {
 		return nil, err
 	}
-	return &Process{Timeout: timeout, Group: &group, limits: results, readiness: ready, delegate: app.Delegate}, nil
+	return &Process{Timeout: timeout, Group: &group, limits: results, readiness: ready, delegate: app.Delegate, root: app.IDs.Host(0)}, nil
 }
 
 // PID implements launch.Process.
@@ -76,6 +77,12 @@ func (p *Process) Started(app launch.App) {
 func (p *Process) Hold() (err error) {
 	if err = p.Leaf.hold(p.Group, p.Pid, p.delegate); err != nil {
 		return err
+	}
+	if p.delegate && p.root != 0 {
+		own := p.Group.Below(MainLeaf)
+		if err = errors.Join(own.Give(p.root), own.Below(delegated).Give(p.root)); err != nil {
+			return err
+		}
 	}
 	p.unwatch, err = watch(p.Group, p.readiness)
 	return err

@@ -34,7 +34,7 @@ func (p *program) streams(id identity, f facts, console bool) {
 	master, _ := p.get(what, unix.SYS_OPENAT, cwdFD, p.string("/dev/pts/ptmx"), flags(ttyFlags))
 	p.do(what, unix.SYS_IOCTL, master.arg(), flags(uint(unix.TIOCSPTLCK)), p.data(make([]byte, 4), "unlock"))
 	tty, _ := p.get(what, unix.SYS_IOCTL, master.arg(), flags(uint(unix.TIOCGPTPEER)), flags(ttyFlags))
-	p.do(what, unix.SYS_FCHOWN, tty.arg(), imm(id.Command.UID), imm(-1))
+	p.do(what, unix.SYS_FCHOWN, tty.arg(), imm(f.ids.Host(id.Command.UID)), imm(-1))
 	size := binary.LittleEndian.AppendUint16(nil, id.Stdio.Height)
 	size = binary.LittleEndian.AppendUint16(size, id.Stdio.Width)
 	text := strconv.Itoa(int(id.Stdio.Height)) + "x" + strconv.Itoa(int(id.Stdio.Width))
@@ -54,8 +54,9 @@ func (p *program) streams(id identity, f facts, console bool) {
 }
 
 // confine takes from the process what the program shall not have, waits to be
-// let go, and executes it.
-func (p *program) confine(id identity, l labels, f facts) {
+// let go, and executes it. An app that begins gets mounts of its user
+// namespace's own.
+func (p *program) confine(id identity, l labels, f facts, begins bool) {
 	// A nameless session keyring, which nobody else can join by its name.
 	p.do("session keyring", unix.SYS_KEYCTL, imm(unix.KEYCTL_JOIN_SESSION_KEYRING), imm(0)).may(0, unix.ENOSYS)
 	if id.Nice != nil {
@@ -76,6 +77,7 @@ func (p *program) confine(id identity, l labels, f facts) {
 	if l.selinux != noSlot {
 		p.label("SELinux context "+id.Label, id.Label, l.selinux)
 	}
+	p.joinUsers(f, begins)
 	n := len(id.Sockets)
 	if n > 0 {
 		// The text is the variable's own, which the list of them leads to.
@@ -96,6 +98,20 @@ func (p *program) confine(id identity, l labels, f facts) {
 		p.filter(id)
 	}
 	p.exec(id)
+}
+
+// joinUsers comes after all that takes the host's rights: what the process has
+// from here on it has in the pod's user namespace only. The copy of the mounts is
+// that one's, so that who has CAP_SYS_ADMIN there may mount, but can't take away
+// or make writable what came with it: the kernel locks that.
+func (p *program) joinUsers(f facts, begins bool) {
+	if f.ids == nil {
+		return
+	}
+	p.join("user", f.files.user, unix.CLONE_NEWUSER)
+	if begins {
+		p.do("mount namespace", unix.SYS_UNSHARE, flags(unix.CLONE_NEWNS))
+	}
 }
 
 func (p *program) label(what, text string, fd slot) {
@@ -146,6 +162,12 @@ func (p *program) credentials(id identity, f facts) {
 		// one has. And what the user may not execute they would.
 		set = 0
 	}
+	p.capset("capabilities", set)
+	p.do("ambient capabilities", unix.SYS_PRCTL, imm(unix.PR_CAP_AMBIENT), imm(unix.PR_CAP_AMBIENT_CLEAR_ALL), imm(0), imm(0), imm(0))
+}
+
+// capset leaves the process these capabilities, effective and permitted.
+func (p *program) capset(what string, set uint64) {
 	var caps []byte
 	for _, half := range []uint32{uint32(set), uint32(set >> 32)} {
 		for _, v := range []uint32{half, half, 0} { // effective, permitted, inheritable
@@ -154,8 +176,7 @@ func (p *program) credentials(id identity, f facts) {
 	}
 	header := binary.LittleEndian.AppendUint32(nil, unix.LINUX_CAPABILITY_VERSION_3)
 	header = binary.LittleEndian.AppendUint32(header, 0)
-	p.do("capabilities", unix.SYS_CAPSET, p.data(header, "version 3"), p.data(caps, "0x"+strconv.FormatUint(set, 16)))
-	p.do("ambient capabilities", unix.SYS_PRCTL, imm(unix.PR_CAP_AMBIENT), imm(unix.PR_CAP_AMBIENT_CLEAR_ALL), imm(0), imm(0), imm(0))
+	p.do(what, unix.SYS_CAPSET, p.data(header, "version 3"), p.data(caps, "0x"+strconv.FormatUint(set, 16)))
 }
 
 // exec executes the program: as it is named, if it is by a path, else the first

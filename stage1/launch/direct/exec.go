@@ -13,6 +13,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/atomicfile"
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/fault"
+	"github.com/rkt-pods/rkt/pkg/idrange"
 	"github.com/rkt-pods/rkt/pkg/proc"
 	"github.com/rkt-pods/rkt/stage1/launch"
 	"github.com/rkt-pods/rkt/stage1/launch/cell"
@@ -31,11 +32,37 @@ type state struct {
 	// executable may have been replaced by a later version since.
 	Supervisor proc.ID `json:"supervisor"`
 	Program    int     `json:"program"`
+	// The pod's ids and the supervisor's descriptor of its user namespace; what
+	// the main process is in now is the app's affair.
+	IDs    *idrange.Range `json:"ids,omitempty"`
+	UserNS int            `json:"userNS"`
+}
+
+// open opens what a descriptor of the supervisor is open on.
+func (s state) open(fd int) (int, error) {
+	return unix.Open(fmt.Sprintf("/proc/%d/fd/%d", s.Supervisor.PID, fd), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+}
+
+// openUserNS opens the pod's user namespace, -1 if it has the host's.
+func (s state) openUserNS() (int, error) {
+	if s.IDs == nil {
+		return -1, nil
+	}
+	fd, err := s.open(s.UserNS)
+	if err != nil {
+		return -1, fmt.Errorf("user namespace: %w", err)
+	}
+	kind, err := unix.IoctlRetInt(fd, unix.NS_GET_NSTYPE)
+	if err != nil || kind != unix.CLONE_NEWUSER || !s.Supervisor.Alive() {
+		_ = unix.Close(fd)
+		return -1, errs.Newf(errs.Unavailable, "user namespace: the supervisor has ended, or has it no more")
+	}
+	return fd, nil
 }
 
 // openProgram opens the supervisor's copy of applaunch.
 func (s state) openProgram() (int, error) {
-	fd, err := unix.Open(fmt.Sprintf("/proc/%d/fd/%d", s.Supervisor.PID, s.Program), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	fd, err := s.open(s.Program)
 	if err != nil {
 		return -1, fmt.Errorf("applaunch: %w", err)
 	}
@@ -160,12 +187,20 @@ func (l *launcher) exec(ctx context.Context, p *process, st state, pidfd int, e 
 		return err
 	}
 	defer unix.Close(exe)
-	f, err := l.facts(files.inherit(-1, -1, -1, -1, pidfd), id.Stdio)
+	users, err := st.openUserNS()
+	if err != nil {
+		return err
+	}
+	if users >= 0 {
+		defer unix.Close(users)
+	}
+	ns := launch.Namespaces{PID: -1, Net: -1, IPC: -1, UTS: -1, User: users}
+	f, err := l.facts(files.inherit(ns, pidfd), st.IDs, id.Stdio)
 	if err != nil {
 		return err
 	}
 	return p.run(ctx, &job{
-		exe: exe, program: compileBeside(id, f), files: files, stdio: id.Stdio, uid: id.Command.UID,
+		exe: exe, program: compileBeside(id, f), files: files, stdio: id.Stdio, uid: st.IDs.Host(id.Command.UID),
 		release: group.InheritThrottle,
 	})
 }

@@ -26,6 +26,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/idrange"
 	"github.com/rkt-pods/rkt/pkg/proc"
 	"github.com/rkt-pods/rkt/stage1/launch"
 	"github.com/rkt-pods/rkt/stage1/launch/cell"
@@ -157,7 +158,10 @@ func (l *launcher) startIn(ctx context.Context, p *process, app launch.App, id i
 		return err
 	}
 	ns := app.Namespaces
-	f, err := l.facts(files.inherit(ns.PID, ns.IPC, ns.UTS, ns.Net, -1), id.Stdio)
+	if app.IDs == nil {
+		ns.User = -1
+	}
+	f, err := l.facts(files.inherit(ns, -1), app.IDs, id.Stdio)
 	if err != nil {
 		return err
 	}
@@ -176,20 +180,23 @@ func (l *launcher) startIn(ctx context.Context, p *process, app launch.App, id i
 	}
 	st := state{
 		Supervisor: self, Program: exe,
-		Identity: id, Leaf: filepath.Join(app.CgroupPath, cell.MainLeaf), Paths: paths, Devices: deviceRules(app.App),
+		IDs: app.IDs, UserNS: ns.User, Identity: id, Leaf: filepath.Join(app.CgroupPath, cell.MainLeaf), Paths: paths, Devices: deviceRules(app.App),
 	}
 	return p.run(ctx, &job{
-		exe: exe, program: compileStart(app, id, mounts, f), files: files, stdio: id.Stdio, uid: id.Command.UID,
+		exe: exe, program: compileStart(app, id, mounts, f), files: files, stdio: id.Stdio, uid: app.IDs.Host(id.Command.UID),
 		release: func() error { return p.release(st) },
 	})
 }
 
-func (l *launcher) facts(files inherited, stdio launch.Stdio) (facts, error) {
+func (l *launcher) facts(files inherited, ids *idrange.Range, stdio launch.Stdio) (facts, error) {
 	last, err := capability.LastCap()
 	if err != nil {
 		return facts{}, fmt.Errorf("capabilities: %w", err)
 	}
-	f := facts{setAttr: l.setAttr, lastCap: int(last), files: files}
+	f := facts{setAttr: l.setAttr, lastCap: int(last), files: files, ids: ids}
+	if f.caps, err = cell.Permitted(); err != nil {
+		return f, err
+	}
 	for i, file := range []*os.File{stdio.Stdin, stdio.Stdout, stdio.Stderr} {
 		if f.null[i], err = isNull(file); err != nil {
 			return f, err

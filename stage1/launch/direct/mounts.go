@@ -3,12 +3,15 @@ package direct
 import (
 	"errors"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/idrange"
 	"github.com/rkt-pods/rkt/stage1/plan"
 )
 
@@ -127,7 +130,8 @@ func (p *program) mount(m mount, tree slot, f facts) {
 		p.close(what, tree, to)
 		return
 	}
-	fs := p.newMount(what, m.Type, m.data, m.set)
+	fs := p.newMount(what, m.Type, hostIDs(m.data, f.ids), m.set)
+	p.ownMount(m, fs, f.ids)
 	resolve := 0
 	if m.Type == "proc" || m.Type == "sysfs" {
 		// What is hidden is hidden by its path: no image may put it elsewhere.
@@ -137,6 +141,30 @@ func (p *program) mount(m mount, tree slot, f facts) {
 	p.moveMount(what, fs, to)
 	p.propagate(m, fs, f)
 	p.close(what, fs, to)
+}
+
+// hostIDs are a file system's options with ids of the host: it is mounted from
+// outside of the pod's user namespace.
+func hostIDs(data [][2]string, ids *idrange.Range) [][2]string {
+	out := slices.Clone(data)
+	for i, d := range out {
+		if n, err := strconv.Atoi(d[1]); err == nil && (d[0] == "uid" || d[0] == "gid") {
+			out[i][1] = strconv.Itoa(ids.Host(n))
+		}
+	}
+	return out
+}
+
+// ownMount gives the pod's root what the kernel has made for the host's.
+func (p *program) ownMount(m mount, fs slot, ids *idrange.Range) {
+	names := map[string][]string{"devpts": {"", "ptmx"}, "mqueue": {""}}[m.Type]
+	if ids == nil {
+		return
+	}
+	root := imm(ids.Host(0))
+	for _, name := range names {
+		p.do(m.what(), unix.SYS_FCHOWNAT, fs.arg(), p.string(name), root, root, flags(unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW))
+	}
 }
 
 // bindAttributes gives a bind mount what is asked for; the rest stays as it

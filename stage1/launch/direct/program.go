@@ -286,6 +286,7 @@ func callName(call uint32) string {
 		"ioctl": unix.SYS_IOCTL, "keyctl": unix.SYS_KEYCTL, "setpriority": unix.SYS_SETPRIORITY,
 		"prlimit64": unix.SYS_PRLIMIT64, "prctl": unix.SYS_PRCTL, "setgroups": unix.SYS_SETGROUPS,
 		"setresgid": unix.SYS_SETRESGID, "setresuid": unix.SYS_SETRESUID, "capset": unix.SYS_CAPSET,
+		"setfsuid": unix.SYS_SETFSUID, "setfsgid": unix.SYS_SETFSGID,
 		"close_range": unix.SYS_CLOSE_RANGE, "mkdirat": unix.SYS_MKDIRAT,
 	} {
 		if n == call {

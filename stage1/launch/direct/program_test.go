@@ -14,6 +14,7 @@ import (
 
 	"github.com/rkt-pods/rkt/pkg/cgroup"
 	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/idrange"
 	"github.com/rkt-pods/rkt/stage1/launch"
 	"github.com/rkt-pods/rkt/stage1/launch/cell"
 	"github.com/rkt-pods/rkt/stage1/plan"
@@ -94,6 +95,21 @@ func TestStartList(t *testing.T) {
 	id.NoNewPrivs, id.Stdio, id.Argv = false, launch.Stdio{TTY: true, Width: 80, Height: 24}, []string{"/bin/server"}
 	id.AppArmor, id.Label = "profile", "context"
 	golden(t, "start-old", compileStart(app, id, mounts, f))
+}
+
+// TestUserNamespaceLists: outside until the last steps, and what is made is the
+// pod's root's.
+func TestUserNamespaceLists(t *testing.T) {
+	app, id, f := sample()
+	app.Mounts = append(app.Mounts, plan.Mount{Type: "devpts", Target: "/dev/pts", Options: []string{"newinstance", "gid=5"}}, plan.Mount{Type: "mqueue", Target: "/dev/mqueue"})
+	mounts, err := parseMounts(app.Mounts, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.ids, f.caps, f.files.user, f.files.count = &idrange.Range{Start: 100000, Count: 65536}, 0xff, 11, 12
+	golden(t, "start-users", compileStart(app, id, mounts, f))
+	f.files = inherited{cgroups: []int{5}, pid: -1, ipc: -1, uts: -1, net: -1, user: 6, main: 7, count: 8}
+	golden(t, "beside-users", compileBeside(id, f))
 }
 
 func TestBesideList(t *testing.T) {

@@ -36,7 +36,7 @@ func (f *files) close() {
 
 // inherit copies namespaces, or the pidfd of a process that is in them, and
 // tells the numbers that all the files have in the launcher process.
-func (f *files) inherit(pid, ipc, uts, net, main int) inherited {
+func (f *files) inherit(ns launch.Namespaces, main int) inherited {
 	next := programFD + 1
 	in := inherited{}
 	for range f.cgroups {
@@ -46,7 +46,7 @@ func (f *files) inherit(pid, ipc, uts, net, main int) inherited {
 	for _, n := range []struct {
 		fd  int
 		dst *int
-	}{{pid, &in.pid}, {ipc, &in.ipc}, {uts, &in.uts}, {net, &in.net}, {main, &in.main}} {
+	}{{ns.PID, &in.pid}, {ns.IPC, &in.ipc}, {ns.UTS, &in.uts}, {ns.Net, &in.net}, {ns.User, &in.user}, {main, &in.main}} {
 		*n.dst = -1
 		if n.fd >= 0 {
 			// The number alone: it is the caller's to close, at its time.
@@ -87,7 +87,7 @@ type job struct {
 	program *program
 	files   *files
 	stdio   launch.Stdio
-	uid     int
+	uid     int          // on the host
 	release func() error // looks after the process that waits, before it may go on
 }
 

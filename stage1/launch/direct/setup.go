@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt-pods/rkt/pkg/cgroup"
+	"github.com/rkt-pods/rkt/pkg/idrange"
 	"github.com/rkt-pods/rkt/stage1/launch"
 	"github.com/rkt-pods/rkt/stage1/launch/cell"
 	"github.com/rkt-pods/rkt/stage1/plan"
@@ -19,6 +20,8 @@ type facts struct {
 	hierarchies []cgroup.Hierarchy // of cgroup v1, empty if there is only v2
 	setAttr     bool               // there is mount_setattr(2)
 	lastCap     int
+	ids         *idrange.Range // of the pod, nil if it has no user namespace
+	caps        uint64         // of this process
 	files       inherited
 	null        [3]bool // standard streams that are the host's null device
 }
@@ -28,6 +31,7 @@ type facts struct {
 type inherited struct {
 	cgroups            []int
 	pid, ipc, uts, net int
+	user               int
 	main               int // a pidfd of the app's main process, for what runs beside
 	count              int // the first number that is none of them; the program's sockets begin there
 }
@@ -80,12 +84,13 @@ func compileStart(app launch.App, id identity, mounts []mount, f facts) *program
 	trees := p.openVolumes(mounts)
 	p.do("cgroup namespace", unix.SYS_UNSHARE, flags(unix.CLONE_NEWCGROUP))
 	p.pivot(app.RootFS)
+	p.becomeOwner(f)
 
 	p.do("umask", unix.SYS_UMASK, octal(0o022))
 	for i, m := range mounts {
 		p.mount(m, trees[i], f)
 	}
-	p.devices(app, mounts)
+	p.devices(app, mounts, f)
 	p.streams(id, f, true)
 	if cwd := id.Command.Cwd; cwd != "" {
 		dir, _ := p.get("mkdir "+cwd, opTarget, p.string(cwd), imm(-1), flags(0))
@@ -100,7 +105,7 @@ func compileStart(app launch.App, id identity, mounts []mount, f facts) *program
 	if app.ReadOnlyRootFS {
 		p.readOnlyRoot(f)
 	}
-	p.confine(id, l, f)
+	p.confine(id, l, f, true)
 	return p
 }
 
@@ -115,7 +120,7 @@ func compileBeside(id identity, f facts) *program {
 	p.join("the app's", f.files.main, unix.CLONE_NEWUTS|unix.CLONE_NEWIPC|unix.CLONE_NEWNET|unix.CLONE_NEWCGROUP|unix.CLONE_NEWNS)
 	p.do("root", unix.SYS_CHDIR, p.string("/"))
 	p.streams(id, f, false)
-	p.confine(id, l, f)
+	p.confine(id, l, f, false)
 	return p
 }
 
@@ -197,6 +202,19 @@ func (p *program) pivot(rootfs string) {
 	p.do("root", unix.SYS_CHDIR, p.string("/"))
 }
 
+// becomeOwner has what is made from here on belong to the pod's root. What root
+// has of rights to files goes with such a change, and is taken back.
+func (p *program) becomeOwner(f facts) {
+	if f.ids == nil {
+		return
+	}
+	const what = "owner of files"
+	root := imm(f.ids.Host(0))
+	p.do(what, unix.SYS_SETFSGID, root)
+	p.do(what, unix.SYS_SETFSUID, root)
+	p.capset(what, f.caps)
+}
+
 // readOnly lays a read-only mount of a path over it, if it is there.
 func (p *program) readOnly(path string, f facts) {
 	what := "make " + path + " read-only"
@@ -247,7 +265,7 @@ var devLinks = [][2]string{
 }
 
 // devices makes the nodes and the usual links, unless /dev is the host's.
-func (p *program) devices(app launch.App, mounts []mount) {
+func (p *program) devices(app launch.App, mounts []mount, f facts) {
 	isDev := func(m mount) bool { return m.Type == "bind" && filepath.Clean(m.Target) == "/dev" }
 	if slices.ContainsFunc(mounts, isDev) {
 		return
@@ -269,7 +287,7 @@ func (p *program) devices(app launch.App, mounts []mount) {
 		if d.RuleOnly || d.Path == "" || filepath.Clean(d.Path) == "/dev/ptmx" {
 			continue
 		}
-		p.node(d, folder(d.Path))
+		p.node(d, folder(d.Path), f.ids)
 	}
 	p.do("umask", unix.SYS_UMASK, octal(0o022))
 	dev := folder("/dev/x")
@@ -288,7 +306,7 @@ func (p *program) devices(app launch.App, mounts []mount) {
 
 // node makes one device node; one that is there is the image's affair, or a
 // volume's, and the device rules bind it.
-func (p *program) node(d plan.Device, dir slot) {
+func (p *program) node(d plan.Device, dir slot, ids *idrange.Range) {
 	what := "device " + d.Path
 	mode := d.Mode & 0o777
 	switch d.Type {
@@ -303,5 +321,5 @@ func (p *program) node(d plan.Device, dir slot) {
 	p.do(what, unix.SYS_MKNODAT, dir.arg(), name, octal(mode),
 		arg{value: unix.Mkdev(uint32(d.Major), uint32(d.Minor)), text: strconv.FormatInt(d.Major, 10) + ":" + strconv.FormatInt(d.Minor, 10)}).
 		may(1, unix.EEXIST)
-	p.do(what, unix.SYS_FCHOWNAT, dir.arg(), name, imm(d.UID), imm(d.GID), flags(unix.AT_SYMLINK_NOFOLLOW))
+	p.do(what, unix.SYS_FCHOWNAT, dir.arg(), name, imm(ids.Host(d.UID)), imm(ids.Host(d.GID)), flags(unix.AT_SYMLINK_NOFOLLOW))
 }

@@ -25,6 +25,7 @@ import (
 	rlc "github.com/opencontainers/runc/libcontainer"
 	"github.com/sirupsen/logrus"
 
+	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/fault"
 	"github.com/rkt-pods/rkt/stage1/launch"
 	"github.com/rkt-pods/rkt/stage1/launch/cell"
@@ -66,6 +67,9 @@ func (l *launcher) Start(ctx context.Context, app launch.App) (launch.Process, e
 func (l *launcher) start(ctx context.Context, app launch.App) (*process, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
+	}
+	if app.IDs != nil {
+		return nil, errs.Newf(errs.Unsupported, "user namespace: not with the launcher that this stage1 is built with")
 	}
 	config, err := configure(app)
 	if err != nil {
