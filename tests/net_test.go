@@ -26,7 +26,10 @@ func TestNetPorts(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
-	web := h.start([]string{"--port=80-tcp:8080", "--port=53-udp:5353", "--port=81-tcp:10.9.0.1:8081", "--hostname=web"}, "/netpeer", "serve", "tcp:80", "udp:53", "tcp:81")
+	web := h.start([]string{
+		"--port=80-tcp:8080", "--port=53-udp:5353", "--port=81-tcp:10.9.0.1:8081", "--hostname=web", "--port=82-tcp:0.0.0.0:8082",
+		"--port=83-tcp:[::]:8083", "--port=84-tcp:[::1]:8084", "--port=84-udp:[::1]:8084", "--port=85-tcp:127.0.0.1:8085", "--port=90-92-tcp:9090",
+	}, "/netpeer", "serve", "tcp:80", "udp:53", "tcp:81", "tcp:82", "tcp:83", "tcp:84", "udp:84", "tcp:85", "tcp:92")
 	const host4, host6, pod4, pod6 = "172.16.28.1", "fd72:6b74:1c::1", "172.16.28.2", "fd72:6b74:1c::2"
 	for _, c := range []struct {
 		from          int
@@ -42,14 +45,20 @@ func TestNetPorts(t *testing.T) {
 		// To itself, through the host.
 		{web.init, "tcp", "10.9.0.1:8080", host4}, {web.init, "udp", "10.9.0.1:5353", host4},
 		{web.init, "tcp", "[fd09::1]:8080", host6}, {web.init, "udp", "[fd09::1]:5353", host6}, {web.init, "tcp", host4 + ":8080", host4},
+		// All addresses of a family, the loopback of one, the last of a range.
+		{out, "tcp", "10.9.0.1:8082", "10.9.0.2"}, {h.pid, "tcp", "127.0.0.1:8082", host4}, {out, "tcp", "[fd09::1]:8083", "fd09::2"},
+		{h.pid, "tcp", "[::1]:8083", host6}, {h.pid, "tcp", "[::1]:8084", host6}, {h.pid, "udp", "[::1]:8084", host6},
+		{h.pid, "tcp", "127.0.0.1:8085", host4}, {out, "tcp", "10.9.0.1:9092", "10.9.0.2"},
 		// Out.
 		{web.init, "tcp", "10.9.0.2:90", "10.9.0.1"}, {web.init, "udp", "10.9.0.2:90", "10.9.0.1"},
 		{web.init, "tcp", "[fd09::2]:90", "fd09::1"}, {web.init, "udp", "[fd09::2]:90", "fd09::1"},
 	} {
 		h.wantAnswer(c.from, c.network, c.addr, c.network+" from "+c.seen)
 	}
-	if got := h.ask(h.pid, "tcp", "127.0.0.1:8081"); !strings.Contains(got, "refused") {
-		t.Errorf("a port of one address only answers at another: %s", got)
+	for _, addr := range []string{"127.0.0.1:8081", "[fd09::1]:8082", "10.9.0.1:8083", "[fd09::1]:8084", "10.9.0.1:8085", "10.9.0.1:9093"} {
+		if got := h.ask(h.pid, "tcp", addr); !strings.Contains(got, "refused") {
+			t.Errorf("a port of other addresses answers at %s: %s", addr, got)
+		}
 	}
 	second := h.start(nil)
 	for addr, network := range map[string]string{"10.9.0.1:8080": "tcp", "10.9.0.1:5353": "udp", "[fd09::1]:8080": "tcp", pod4 + ":80": "tcp", "[" + pod6 + "]:80": "tcp"} {
@@ -340,6 +349,19 @@ func TestNetBroken(t *testing.T) {
 	h.configure("z.conf", `{"name":"default","type":"ptp","ipam":{"type":"host-local","subnet":"10.46.0.0/24","dataDir":"LEASES"}}`)
 	if res := run("default"); res.code != 0 || !strings.Contains(res.stderr, `overriding "default" network with one from `+h.config+"/net.d/z.conf") {
 		t.Error(res)
+	}
+	h.configure("z.conf", `{"name":"z","type":"rkt-ptp","subnets":["10.47.0.1/24"],"confined":true}`)
+	if res := run("z"); res.code != 254 || !strings.Contains(res.stderr, "z.conf: subnets: 10.47.0.1/24: not the address of a network") {
+		t.Error(res)
+	}
+	h.configure("z.conf", `{"name":"z","type":"rkt-ptp","subnets":["10.47.0.0/24"]}`)
+	// As cron calls it, or something that clears all of the environment.
+	for _, env := range [][]string{{"PATH=/usr/bin:/bin"}, {"X=1"}} {
+		cmd := h.command("run", "--net=default,hl", "example.com/netpeer:1.0", "--exec=/bin/true")
+		cmd.Env = env
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("with %q: %v: %s", env, err, out)
+		}
 	}
 	if res := h.rkt("run", "--net=host", "--port=80-tcp:80", "example.com/netpeer:1.0", "--exec=/bin/true"); res.code != 254 || !strings.Contains(res.stderr, "port 80-tcp: the pod has no network") {
 		t.Error(res)

@@ -55,6 +55,9 @@ func (f *runFlags) addNetArgs(network, args string) error {
 		if f.netArgs == nil {
 			f.netArgs = map[string][][2]string{}
 		}
+		if slices.ContainsFunc(f.netArgs[network], func(kv [2]string) bool { return kv[0] == key }) {
+			return errs.Newf(errs.Usage, "network %s: argument %s is given twice", network, key)
+		}
 		f.netArgs[network] = append(f.netArgs[network], [2]string{key, value})
 	}
 	return nil

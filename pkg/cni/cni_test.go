@@ -33,6 +33,9 @@ func TestParse(t *testing.T) {
 		`{"name":"n","type":"x","cniVersion":"7.0.0"}`:    `cniVersion "7.0.0": only`,
 		`{"name":"n","type":"x","disableGC":"yes"}`:       "neither true nor false",
 		`{"name":"n","type":"x","cniVersions":["7","8"]}`: `cniVersion "7, 8"`,
+		`[]`:                         "configuration: can't be an array",
+		`{"name":5,"type":"x"}`:      "name: can't be a number",
+		`{"name":"n","plugins":[5]}`: "plugin 1: configuration: can't be a number",
 	} {
 		if _, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
@@ -202,5 +205,25 @@ func TestBuiltin(t *testing.T) {
 	}
 	if _, err := r.Add(context.Background(), l, Attachment{ContainerID: "id", IfName: "eth3"}); err != nil || got.Command != "ADD" || got.IfName != "eth3" {
 		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// TestSearchPath: cron and others leave out the folders of nft and iptables.
+func TestSearchPath(t *testing.T) {
+	for path, want := range map[string]string{
+		"":                       "/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin",
+		"/usr/bin:/bin":          "/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
+		"/opt/x:/usr/sbin:/sbin": "/opt/x:/usr/sbin:/sbin:/usr/local/sbin:/usr/bin:/bin",
+	} {
+		if got := searchPath(path); got != want {
+			t.Errorf("%q: %s", path, got)
+		}
+	}
+	t.Setenv("PATH", "/nowhere")
+	if got, err := Program("sh"); err != nil || filepath.Base(got) != "sh" {
+		t.Errorf("sh: %q, %v", got, err)
+	}
+	if got, err := Program("no-such-program"); err == nil {
+		t.Errorf("found %s", got)
 	}
 }

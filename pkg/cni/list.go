@@ -5,7 +5,9 @@
 package cni
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -42,8 +44,8 @@ func Parse(data []byte) (*List, error) {
 		DisableGC    loose             `json:"disableGC"`
 		Plugins      []json.RawMessage `json:"plugins"`
 	}
-	if err := json.Unmarshal(data, &raw); err != nil {
-		return nil, errs.WithClass(errs.Corrupt, err)
+	if err := Unmarshal(data, &raw); err != nil {
+		return nil, err
 	}
 	l := &List{Name: raw.Name, DisableCheck: bool(raw.DisableCheck), DisableGC: bool(raw.DisableGC)}
 	var err error
@@ -69,6 +71,25 @@ func Parse(data []byte) (*List, error) {
 	return l, nil
 }
 
+// Unmarshal says what is wrong with a value in the words of JSON, not of Go.
+func Unmarshal(data []byte, to any) error {
+	err := json.Unmarshal(data, to)
+	if t, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return errs.Newf(errs.Corrupt, "%s: can't be %s %s", cmp.Or(t.Field, "configuration"), article(t.Value), t.Value)
+	}
+	if err != nil {
+		return errs.WithClass(errs.Corrupt, err)
+	}
+	return nil
+}
+
+func article(noun string) string {
+	if strings.HasPrefix(noun, "array") || strings.HasPrefix(noun, "object") {
+		return "an"
+	}
+	return "a"
+}
+
 // loose is a boolean that may be written as a string: the specification had it
 // both ways.
 type loose bool
@@ -87,8 +108,8 @@ func (l *loose) UnmarshalJSON(data []byte) error {
 
 func parsePlugin(data []byte) (Plugin, error) {
 	var p Plugin
-	if err := json.Unmarshal(data, &p.Config); err != nil {
-		return p, errs.WithClass(errs.Corrupt, err)
+	if err := Unmarshal(data, &p.Config); err != nil {
+		return p, err
 	}
 	if err := json.Unmarshal(p.Config["type"], &p.Type); err != nil || p.Type == "" {
 		return p, errs.Newf(errs.Corrupt, "type: missing or no string")

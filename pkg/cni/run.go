@@ -206,10 +206,10 @@ func (r *Runner) exec(ctx context.Context, path, version string, c Call) ([]byte
 }
 
 func (r *Runner) environment(version string, c Call) []string {
-	env := slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "CNI_") })
-	if os.Getenv("PATH") == "" {
-		env = append(env, "PATH=/usr/sbin:/usr/bin:/sbin:/bin")
-	}
+	env := slices.DeleteFunc(os.Environ(), func(e string) bool {
+		return strings.HasPrefix(e, "CNI_") || strings.HasPrefix(e, "PATH=") || strings.HasPrefix(e, "LISTEN_")
+	})
+	env = append(env, "PATH="+searchPath(os.Getenv("PATH")))
 	var args []string
 	if len(c.Args) > 0 {
 		// What is meant for one plugin of a list is no mistake to the others.
@@ -221,6 +221,32 @@ func (r *Runner) environment(version string, c Call) []string {
 	return append(env, "CNI_COMMAND="+c.Command, "CNI_VERSION="+version, "CNI_CONTAINERID="+c.ContainerID,
 		"CNI_NETNS="+c.NetNS, "CNI_IFNAME="+c.IfName, "CNI_ARGS="+strings.Join(args, ";"),
 		"CNI_PATH="+strings.Join(r.Dirs, ":"))
+}
+
+// searchPath is PATH with the folders of the administrator's programs at its
+// end, which cron and others leave out.
+func searchPath(path string) string {
+	dirs := filepath.SplitList(path)
+	for _, d := range []string{"/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"} {
+		if !slices.Contains(dirs, d) {
+			dirs = append(dirs, d)
+		}
+	}
+	return strings.Join(dirs, string(filepath.ListSeparator))
+}
+
+// Program finds a program as the plugins do.
+func Program(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	if err == nil {
+		return path, nil
+	}
+	for _, d := range filepath.SplitList(searchPath("")) {
+		if path, serr := exec.LookPath(filepath.Join(d, name)); serr == nil {
+			return path, nil
+		}
+	}
+	return "", err
 }
 
 // failure is what a plugin said of its failure: JSON by the specification, else

@@ -91,7 +91,8 @@ func lease(dir string, c PTP, offset uint64, containerID, ifName string) ([]neti
 	for _, s := range c.Subnets {
 		addr, ok := at(s, offset)
 		if !ok {
-			return nil, errs.Newf(errs.Unavailable, "no address in %s: it is smaller than %s", s, c.Subnets[0])
+			err := errs.Newf(errs.Unavailable, "address %d of each subnet: %s has none", offset, s)
+			return nil, errs.WithHint(err, "a pod has an address at the same place in each subnet: ask for one that lies in all")
 		}
 		list = append(list, netip.PrefixFrom(addr, s.Bits()))
 	}

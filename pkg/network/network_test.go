@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/rkt-pods/rkt/pkg/cni"
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 )
@@ -34,6 +35,9 @@ func TestElements(t *testing.T) {
 			{Protocol: "udp", HostIP: "192.0.2.1", HostPort: 53, PodPort: 53, To4: "172.16.28.2"},
 			{Protocol: "sctp", HostIP: "2001:db8::1", HostPort: 1, PodPort: 2, To6: "fd72::2"},
 			{Protocol: "tcp", HostPort: 81, PodPort: 80, To4: "10.1.0.2"},
+			{Protocol: "tcp", HostIP: "0.0.0.0", HostPort: 82, PodPort: 80, To4: "172.16.28.2"},
+			{Protocol: "tcp", HostIP: "::", HostPort: 83, PodPort: 80, To6: "fd72::2"},
+			{Protocol: "tcp", HostIP: "::1", HostPort: 84, PodPort: 80, To6: "fd72::2"},
 		},
 	}
 	link, second := HostLink("id", "eth0"), HostLink("id", "eth1")
@@ -45,6 +49,7 @@ func TestElements(t *testing.T) {
 		{"any6", "tcp . 8080", "fd72::2 . 80"}, {"hairpin6", "fd72::2/128 . fd72::2", ""},
 		{"at4", "192.0.2.1 . udp . 53", "172.16.28.2 . 53"}, {"at6", "2001:db8::1 . sctp . 1", "fd72::2 . 2"},
 		{"any4", "tcp . 81", "10.1.0.2 . 80"}, {"hairpin4", "10.1.0.0/24 . 10.1.0.2", ""},
+		{"any4", "tcp . 82", "172.16.28.2 . 80"}, {"any6", "tcp . 83", "fd72::2 . 80"},
 	}
 	if got := Elements(rec); !slices.Equal(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)
@@ -77,10 +82,45 @@ func TestPTP(t *testing.T) {
 	if _, err := ParsePTP([]byte(`{"name":"n","type":"ptp"}`)); !errs.Is(err, errs.Unsupported) {
 		t.Error(err)
 	}
-	for _, bad := range []string{`"subnets":[]`, `"subnets":["10.0.0.1/24"]`, `"subnets":["10.0.0.0/31"]`, `"subnets":["10.0.0.0/24"],"mtu":-1`, `"subnets":"x"`} {
+	for _, bad := range []string{`"subnets":[]`, `"subnets":["10.0.0.1/24"]`, `"subnets":["10.0.0.0/31"]`, `"subnets":["10.0.0.0/24"],"mtu":-1`, `"subnets":"x"`,
+		`"subnets":["10.0.0.0/24"],"mtu":60`, `"subnets":["10.0.0.0/24","fd72::/64"],"mtu":1279`, `"subnets":["10.0.0.0/24"],"mtu":65536`} {
 		if _, err := ParsePTP([]byte(`{"name":"n","type":"rkt-ptp",` + bad + `}`)); !errs.Is(err, errs.Corrupt) {
 			t.Errorf("%s: %v", bad, err)
 		}
+	}
+}
+
+// TestCheckPTP: what would silently be left out is refused; other plugins'
+// configurations are theirs.
+func TestCheckPTP(t *testing.T) {
+	const good = `{"type":"rkt-ptp","subnets":["10.0.0.0/24"]}`
+	for plugins, want := range map[string]string{
+		good + `,{"type":"tuning","any":1}`: "", `{"type":"bridge","subnets":5}`: "",
+		`{"type":"rkt-ptp","subnets":["10.0.0.0/24"],"masquerate":true}`: "masquerate: unknown to rkt-ptp",
+		`{"type":"rkt-ptp","subnets":["10.0.0.1/24"],"confined":true}`:   "subnets: 10.0.0.1/24: not the address of a network",
+		`{"type":"rkt-ptp"}`:        "subnets: missing",
+		`{"type":"bridge"},` + good: "plugin 2: rkt-ptp has to be the first",
+	} {
+		l, err := cni.Parse([]byte(`{"cniVersion":"1.0.0","name":"n","plugins":[` + plugins + `]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := CheckPTP(l); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", plugins, err, want)
+		}
+	}
+}
+
+func TestText(t *testing.T) {
+	list := []Element{{"any6", "tcp . 80", "fd72::2 . 80"}, {"any4", "tcp . 80", "10.0.0.2 . 80"}, {"any4", "udp . 53", "10.0.0.2 . 53"}}
+	const add = `create element inet rkt any4 { tcp . 80 comment "id" : 10.0.0.2 . 80, udp . 53 comment "id" : 10.0.0.2 . 53 }
+create element inet rkt any6 { tcp . 80 comment "id" : fd72::2 . 80 }
+`
+	if got := addText(list, "id"); got != add {
+		t.Errorf("got %s", got)
+	}
+	if got := deleteText(list); got != "delete element inet rkt any4 { tcp . 80, udp . 53 }\ndelete element inet rkt any6 { tcp . 80 }\n" {
+		t.Errorf("got %s", got)
 	}
 }
 

@@ -3,7 +3,9 @@ package network
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 
 	"github.com/rkt-pods/rkt/pkg/cni"
 	"github.com/rkt-pods/rkt/pkg/errs"
@@ -15,6 +17,7 @@ const TypePTP = "rkt-ptp"
 
 // PTP is its configuration.
 type PTP struct {
+	Name string `json:"name"` // the network's, when the plugin is called
 	// Subnets have an address for each pod, at the same place in each of them.
 	Subnets      []netip.Prefix `json:"subnets"`
 	DefaultRoute bool           `json:"defaultRoute"`
@@ -41,13 +44,52 @@ func ParsePTP(list []byte) (PTP, error) {
 	return parsePTP(data)
 }
 
+// ownKeys are those of PTP, and what CNI allows in every configuration.
+var ownKeys = []string{
+	"subnets", "defaultRoute", "masquerade", "confined", "mtu", "dns",
+	"type", "name", "cniVersion", "cniVersions", "disableCheck", "disableGC", "capabilities", "args",
+}
+
+// CheckPTP refuses what TypePTP could not do as it is asked for: a pod must not
+// lack rules, or a limit, for a slip of the pen. Other plugins check themselves.
+func CheckPTP(l *cni.List) error {
+	for i, p := range l.Plugins {
+		if p.Type != TypePTP {
+			continue
+		}
+		if i > 0 {
+			return errs.Newf(errs.Corrupt, "plugin %d: %s has to be the first", i+1, TypePTP)
+		}
+		for _, key := range slices.Sorted(maps.Keys(p.Config)) {
+			if !slices.Contains(ownKeys, key) {
+				return errs.Newf(errs.Corrupt, "%s: unknown to %s", key, TypePTP)
+			}
+		}
+		data, err := json.Marshal(p.Config)
+		if err != nil {
+			return err
+		}
+		if _, err := parsePTP(data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func parsePTP(data []byte) (PTP, error) {
 	var c PTP
-	if err := json.Unmarshal(data, &c); err != nil {
-		return c, errs.WithClass(errs.Corrupt, err)
+	if err := cni.Unmarshal(data, &c); err != nil {
+		return c, err
 	}
-	if len(c.Subnets) == 0 || c.MTU < 0 {
-		return c, errs.Newf(errs.Corrupt, "subnets missing, or mtu negative")
+	if len(c.Subnets) == 0 {
+		return c, errs.Newf(errs.Corrupt, "subnets: missing")
+	}
+	least := 68 // of IPv4 (RFC 791)
+	if slices.ContainsFunc(c.Subnets, func(s netip.Prefix) bool { return s.Addr().Is6() }) {
+		least = 1280 // of IPv6 (RFC 8200)
+	}
+	if c.MTU != 0 && (c.MTU < least || c.MTU > 65535) {
+		return c, errs.Newf(errs.Corrupt, "mtu: %d: neither 0 nor between %d and 65535", c.MTU, least)
 	}
 	for _, s := range c.Subnets {
 		if s != s.Masked() || s.Addr().BitLen()-s.Bits() < 2 {

@@ -131,8 +131,13 @@ func portElements(f poddir.Forward, to netip.Addr) []Element {
 		return []Element{{Set: "any" + family(to), Key: key, Data: data}}
 	}
 	host, err := netip.ParseAddr(f.HostIP)
-	if err != nil || host.Is4() != to.Is4() {
+	switch {
+	case err != nil || host.Is4() != to.Is4():
 		return nil
+	case host.IsUnspecified():
+		return []Element{{Set: "any" + family(to), Key: key, Data: data}}
+	case host == netip.IPv6Loopback():
+		return nil // the supervisor carries what comes there
 	}
 	return []Element{{Set: "at" + family(to), Key: host.String() + " . " + key, Data: data}}
 }
@@ -163,23 +168,33 @@ func family(a netip.Addr) string {
 
 // addText is the transaction that adds elements.
 func addText(list []Element, owner string) string {
-	var b strings.Builder
-	for _, e := range list {
+	return elementsText("create", list, func(e Element) string {
 		data := ""
 		if e.Data != "" {
 			data = " : " + e.Data
 		}
-		fmt.Fprintf(&b, "create element inet rkt %s { %s comment %q%s }\n", e.Set, e.Key, owner, data)
+		return fmt.Sprintf("%s comment %q%s", e.Key, owner, data)
+	})
+}
+
+// elementsText has one command for each set: a range of ports has thousands of
+// elements.
+func elementsText(verb string, list []Element, show func(Element) string) string {
+	bySet := map[string][]string{}
+	for _, e := range list {
+		bySet[e.Set] = append(bySet[e.Set], show(e))
+	}
+	var b strings.Builder
+	for _, set := range sets {
+		if all := bySet[set]; len(all) > 0 {
+			fmt.Fprintf(&b, "%s element inet rkt %s { %s }\n", verb, set, strings.Join(all, ", "))
+		}
 	}
 	return b.String()
 }
 
 func deleteText(list []Element) string {
-	var b strings.Builder
-	for _, e := range list {
-		fmt.Fprintf(&b, "delete element inet rkt %s { %s }\n", e.Set, e.Key)
-	}
-	return b.String()
+	return elementsText("delete", list, func(e Element) string { return e.Key })
 }
 
 // Owned is an element that is in the table.

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt-pods/rkt/pkg/cni"
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/fault"
 	"github.com/rkt-pods/rkt/pkg/poddir"
@@ -29,15 +30,15 @@ func nft(ctx context.Context, text string, args ...string) ([]byte, error) {
 	if text != "" {
 		args = []string{"-f", "-"}
 	}
-	cmd := exec.CommandContext(ctx, "nft", args...)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(text), &stdout, &stderr
-	err := cmd.Run()
-	if errors.Is(err, exec.ErrNotFound) {
+	path, err := cni.Program("nft")
+	if err != nil {
 		return nil, errs.WithHint(errs.Newf(errs.Unsupported, "nft: not installed"),
 			"the package nftables has it; --net=host and --net=none do without")
 	}
-	if err != nil {
+	cmd := exec.CommandContext(ctx, path, args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(text), &stdout, &stderr
+	if err := cmd.Run(); err != nil {
 		first, _, _ := strings.Cut(strings.TrimSpace(stderr.String()), "\n")
 		return nil, fmt.Errorf("nft: %w: %s", err, first)
 	}

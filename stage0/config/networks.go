@@ -12,6 +12,7 @@ import (
 
 	"github.com/rkt-pods/rkt/pkg/cni"
 	"github.com/rkt-pods/rkt/pkg/errs"
+	rules "github.com/rkt-pods/rkt/pkg/network"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/pkg/userfile"
 )
@@ -109,6 +110,9 @@ func readNetworks(dir string) ([]poddir.Network, error) {
 func network(data []byte, source string) (poddir.Network, error) {
 	l, err := cni.Parse(data)
 	if err != nil {
+		return poddir.Network{}, err
+	}
+	if err := rules.CheckPTP(l); err != nil {
 		return poddir.Network{}, err
 	}
 	if l.Name == NetHost || l.Name == NetNone || l.Name == NetAll {

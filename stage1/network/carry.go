@@ -28,7 +28,7 @@ const (
 // serve carries what comes to [::1], over tcp and udp.
 func (p *ports) serve(list []poddir.Forward) {
 	for _, f := range list {
-		if f.HostIP != "" || f.To6 == "" {
+		if f.To6 == "" || f.HostIP != "" && f.HostIP != "::" && f.HostIP != "::1" {
 			continue
 		}
 		to := net.JoinHostPort(f.To6, strconv.Itoa(int(f.PodPort)))
@@ -42,7 +42,7 @@ func (p *ports) serve(list []poddir.Forward) {
 }
 
 func (p *ports) serveTCP(port uint16, to string) {
-	f := p.take(port, unix.SOCK_STREAM)
+	f := p.take("tcp", port)
 	if f == nil {
 		return
 	}
@@ -58,7 +58,7 @@ func (p *ports) serveTCP(port uint16, to string) {
 }
 
 func (p *ports) serveUDP(port uint16, to string) {
-	f := p.take(port, unix.SOCK_DGRAM)
+	f := p.take("udp", port)
 	if f == nil {
 		return
 	}
@@ -71,18 +71,13 @@ func (p *ports) serveUDP(port uint16, to string) {
 
 // take returns the held IPv6 socket of the port, which is the caller's then;
 // nil if there is none.
-func (p *ports) take(port uint16, kind int) *os.File {
-	for i, fd := range p.fds {
-		sa, err := unix.Getsockname(fd)
-		in6, ok := sa.(*unix.SockaddrInet6)
-		its, kerr := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
-		if err != nil || !ok || in6.Port != int(port) || kerr != nil || its != kind {
-			continue
-		}
-		p.fds = append(p.fds[:i], p.fds[i+1:]...)
-		return os.NewFile(uintptr(fd), "port")
+func (p *ports) take(protocol string, port uint16) *os.File {
+	fd, ok := p.fds6[carried{protocol, port}]
+	if !ok {
+		return nil
 	}
-	return nil
+	delete(p.fds6, carried{protocol, port})
+	return os.NewFile(uintptr(fd), "port")
 }
 
 func accept(l net.Listener, to string) {

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,8 +31,15 @@ import (
 // pod by this process.
 type ports struct {
 	fds    []int
+	fds6   map[carried]int // those on [::] and [::1], until they are served
 	served []io.Closer
 	wg     sync.WaitGroup
+}
+
+// carried is a port of [::1].
+type carried struct {
+	protocol string
+	port     uint16
 }
 
 // hold takes all ports, or none. The error names who has one.
@@ -68,6 +77,13 @@ func (p *ports) holdOne(ctx context.Context, f poddir.Forward) error {
 			continue // the host's programs can't have it then; the rules can
 		case err != nil:
 			return fmt.Errorf("port %s: %s: %w", f.Name, what(f), err)
+		}
+		if host == netip.IPv6Unspecified() || host == netip.IPv6Loopback() {
+			if p.fds6 == nil {
+				p.fds6 = map[carried]int{}
+			}
+			p.fds6[carried{f.Protocol, f.HostPort}] = fd
+			continue
 		}
 		p.fds = append(p.fds, fd)
 	}
@@ -131,10 +147,10 @@ func (p *ports) close() {
 		_ = s.Close()
 	}
 	p.wg.Wait()
-	for _, fd := range p.fds {
+	for _, fd := range slices.AppendSeq(p.fds, maps.Values(p.fds6)) {
 		_ = unix.Close(fd)
 	}
-	p.fds, p.served = nil, nil
+	p.fds, p.fds6, p.served = nil, nil, nil
 }
 
 // taken says who has the port.

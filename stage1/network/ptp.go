@@ -31,12 +31,9 @@ var routerV6 = netip.MustParsePrefix("fe80::1/64")
 // through the host, also to its neighbours, so that no broadcast, no name
 // resolution of neighbours and no bridge grows with the number of pods.
 func (a *Attached) add(_ context.Context, c cni.Call) ([]byte, error) {
-	var conf struct {
-		Name string `json:"name"`
-		network.PTP
-	}
-	if err := json.Unmarshal(c.Config, &conf); err != nil {
-		return nil, errs.WithClass(errs.Corrupt, err)
+	conf, err := network.ParsePTP(c.Config)
+	if err != nil {
+		return nil, err
 	}
 	if !hasIPv6() {
 		conf.Subnets = slices.DeleteFunc(conf.Subnets, func(s netip.Prefix) bool { return s.Addr().Is6() })
@@ -48,14 +45,14 @@ func (a *Attached) add(_ context.Context, c cni.Call) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	addrs, err := network.Lease(conf.Name, conf.PTP, c.ContainerID, c.IfName, wanted)
+	addrs, err := network.Lease(conf.Name, conf, c.ContainerID, c.IfName, wanted)
 	if err != nil {
 		return nil, err
 	}
 	if err := forward(addrs); err != nil {
 		return nil, err
 	}
-	l := link{host: network.HostLink(c.ContainerID, c.IfName), pod: c.IfName, addrs: addrs, conf: conf.PTP}
+	l := link{host: network.HostLink(c.ContainerID, c.IfName), pod: c.IfName, addrs: addrs, conf: conf}
 	macs, err := l.make(a.netns)
 	if err != nil {
 		return nil, err

@@ -96,7 +96,7 @@ func (a *activated) take(app string, p appc.Port, port uint16, hostIP string, nu
 	found := false
 	a.free = slices.DeleteFunc(a.free, func(s Socket) bool {
 		at, err := netip.ParseAddr(hostIP)
-		if s.Protocol != p.Protocol || uint(s.Addr.Port()) != number || err == nil && at != s.Addr.Addr().Unmap() {
+		if s.Protocol != p.Protocol || uint(s.Addr.Port()) != number || err == nil && !at.IsUnspecified() && at != s.Addr.Addr().Unmap() {
 			return false
 		}
 		found = true

@@ -120,6 +120,8 @@ func portOf(pod *podspec.Pod, e podspec.ExposedPort) (app string, port appc.Port
 	err = errs.Newf(errs.NotFound, "no app of the pod has it")
 	if len(known) > 0 {
 		err = errs.WithHint(err, "there are: %s", strings.Join(known, ", "))
+	} else {
+		err = errs.WithHint(err, "the images declare none; NUMBER-PROTOCOL or FIRST-LAST-PROTOCOL, of tcp, udp or sctp, needs no declaration")
 	}
 	return "", port, err
 }
@@ -149,12 +151,21 @@ func spelled(name string) (appc.Port, bool) {
 // overlapping finds a port that f would hide.
 func overlapping(list []poddir.Forward, f poddir.Forward) *poddir.Forward {
 	for i, o := range list {
-		sameIP := o.HostIP == "" || f.HostIP == "" || o.HostIP == f.HostIP
-		if o.Protocol == f.Protocol && o.HostPort == f.HostPort && sameIP {
+		if o.Protocol == f.Protocol && o.HostPort == f.HostPort && sameHost(o.HostIP, f.HostIP) {
 			return &list[i]
 		}
 	}
 	return nil
+}
+
+// sameHost says whether one of the addresses is, or stands for, the other.
+func sameHost(a, b string) bool {
+	x, xerr := netip.ParseAddr(a)
+	y, yerr := netip.ParseAddr(b)
+	if xerr != nil || yerr != nil { // "" is all addresses; others are refused later
+		return true
+	}
+	return x == y || x.Is4() == y.Is4() && (x.IsUnspecified() || y.IsUnspecified())
 }
 
 // HostsFile is the content of /etc/hosts once the pod's addresses and its
