@@ -186,3 +186,11 @@ func until(t testing.TB, what string, ok func() bool) {
 		pause = min(pause*3/2, 300*time.Millisecond)
 	}
 }
+
+// touch makes a file that somebody waits for.
+func touch(t testing.TB, elem ...string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(elem...), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -36,15 +36,9 @@ func TestSteerApps(t *testing.T) {
 	if text := h.must("status", "shop"); !strings.Contains(text, "reason=paused\n") || !strings.Contains(text, "name=shop\n") {
 		t.Errorf("status of a paused pod:\n%s", text)
 	}
-	frozen, _ := filepath.Glob("/sys/fs/cgroup/*/rkt-*/" + p.uuid() + "/apps/cgroup.events")
-	more, _ := filepath.Glob("/sys/fs/cgroup/rkt-*/" + p.uuid() + "/apps/cgroup.events")
-	for _, file := range append(frozen, more...) {
-		if data, err := os.ReadFile(file); err != nil || !strings.Contains(string(data), "frozen 1") {
-			t.Errorf("%s: %q, %v", file, data, err)
-		}
-	}
-	if len(frozen)+len(more) == 0 {
-		t.Error("no cgroup to look at")
+	frozen := filepath.Join(h.record(p.uuid()).Paths[0].Path, "apps", "cgroup.events")
+	if data, err := os.ReadFile(frozen); err != nil || !strings.Contains(string(data), "frozen 1") {
+		t.Errorf("%s: %q, %v", frozen, data, err)
 	}
 	if res := h.rkt("enter", "--app=a", "shop", "/bin/true"); res.code != 254 || !strings.Contains(res.stderr, "paused") {
 		t.Errorf("%s", res)
@@ -84,18 +78,22 @@ func jsonOf(v any) string {
 func TestWaitReady(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	p := h.start([]string{"--pod-name=slow"}, app{name: "x", script: `sleep 2; touch /ready; sleep 1000`, flags: []string{"--ready=exec:test -e /ready"}})
+	word := t.TempDir() // what is touched there lets the apps go on
+	given := []string{"--volume=word,kind=host,source=" + word, "--mount=volume=word,target=/word"}
+	p := h.start(append(given, "--pod-name=slow"), app{name: "x", script: `sleep 1000`, flags: []string{"--ready=exec:test -e /word/ready"}})
 	p.running()
 	if res := h.rkt("status", "--wait-ready=100ms", "slow"); res.code != 124 || !strings.Contains(res.stderr, "waits for x (running)") {
 		t.Errorf("%s", res)
 	}
-	if text := h.must("status", "--wait-ready=1m", "slow"); !strings.Contains(text, "ready=true\n") || !strings.Contains(text, "app-x-state=ready\n") {
+	touch(t, word, "ready")
+	if text := h.must("status", "--wait-ready=5m", "slow"); !strings.Contains(text, "ready=true\n") || !strings.Contains(text, "app-x-state=ready\n") {
 		t.Errorf("status:\n%s", text)
 	}
 	h.must("stop", "--force", "slow")
 	p.wait()
-	never := h.start([]string{"--pod-name=never"}, app{name: "x", script: `sleep 1`, flags: []string{"--ready=tcp:1"}})
+	never := h.start(append(given, "--pod-name=never"), app{name: "x", script: `while [ ! -e /word/end ]; do sleep 0.1; done`, flags: []string{"--ready=tcp:1"}})
 	never.running()
+	touch(t, word, "end")
 	if res := h.rkt("status", "--wait-ready", "never"); res.code != 254 || !strings.Contains(res.stderr, "ended before it was ready") {
 		t.Errorf("%s", res)
 	}

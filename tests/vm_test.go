@@ -42,6 +42,10 @@ var suites = []suite{
 	{"limits", ".", "", []string{
 		"TestMemoryLimit.*", "TestPidsLimit", "TestCPULimit", "TestIOLimit", "TestProcessLimits", "TestStrictIsolators", "TestWhereLimitsAre", "TestPriorities", "TestNested",
 	}},
+	{"life", ".", "", []string{
+		"TestUpdateLimits", "TestBackoff", "TestForgottenExecutions", "TestLivenessProbeThatHangs", "TestOrphansAreReaped", "TestSteerApps", "TestWaitReady",
+	}},
+	{"clock", ".", "", []string{"TestClockIsSet"}},
 }
 
 // TestVM runs tests in a virtual machine with systemd as PID 1 and nothing but

@@ -1,11 +1,14 @@
 package poddir
 
 import (
+	"errors"
 	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/rkt-pods/rkt/pkg/atomicfile"
+	"github.com/rkt-pods/rkt/pkg/proc"
 )
 
 func TestParseUUID(t *testing.T) {
@@ -36,5 +39,30 @@ func TestAttempts(t *testing.T) {
 	}
 	if s, err := app.ReadStatus(); err != nil || s.Attempt != 10 || s.State != Running {
 		t.Errorf("got %+v, %v", s, err)
+	}
+}
+
+// TestAge: how long ago a pod ended is counted by the clock that nobody sets,
+// wherever the other one was set to meanwhile; but not over a boot.
+func TestAge(t *testing.T) {
+	e := Exit{}.Now()
+	for _, set := range []time.Duration{-time.Hour, 0, time.Hour} {
+		if age := e.Age(time.Now().Add(set)); age < 0 || age > time.Minute {
+			t.Errorf("the clock set by %s: %s", set, age)
+		}
+	}
+	other, ahead, none := e, e, e
+	other.Moment.BootID = "another"
+	ahead.Moment.Ns += int64(time.Hour)
+	none.Moment = proc.Moment{}
+	for _, e := range []Exit{other, ahead, none} {
+		if age := e.Age(e.FinishedAt.Add(time.Hour)); age != time.Hour {
+			t.Errorf("%+v: %s", e, age)
+		}
+	}
+	var back Exit
+	path := t.TempDir() + "/exit.json"
+	if err := errors.Join(atomicfile.WriteJSON(path, e, 0o600, atomicfile.Renamed), atomicfile.ReadJSON(path, &back)); err != nil || back != e {
+		t.Errorf("read back %+v, %v", back, err)
 	}
 }

@@ -256,7 +256,24 @@ type Exit struct {
 	App        string    `json:"app,omitempty"`     // the deciding app
 	Message    string    `json:"message,omitempty"` // the error, for CauseSetup
 	FinishedAt time.Time `json:"finishedAt"`
-	Derived    bool      `json:"derived,omitempty"`
+	// Moment is the same by a clock that nobody sets: the grace period counts by
+	// it within one boot.
+	Moment  proc.Moment `json:"moment,omitzero"`
+	Derived bool        `json:"derived,omitempty"`
+}
+
+// Now returns the end with the time of now.
+func (e Exit) Now() Exit {
+	e.FinishedAt, e.Moment = time.Now().UTC(), proc.Now()
+	return e
+}
+
+// Age returns how long ago the end is, where now is what the host's clock says.
+func (e Exit) Age(now time.Time) time.Duration {
+	if age, ok := e.Moment.Age(); ok {
+		return age
+	}
+	return now.Sub(e.FinishedAt)
 }
 
 // Summary is summary.json in the run folder: what anyone on the host may know.

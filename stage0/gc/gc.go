@@ -252,11 +252,11 @@ func (o Options) due(pods pod.Pods, one pod.Pod) (bool, error) {
 	if err != nil {
 		return false, notGone(err)
 	}
-	ended := o.Now
+	var age time.Duration
 	if exit != nil && !exit.Derived {
-		ended = exit.FinishedAt
+		age = exit.Age(o.Now)
 	}
-	return !ended.Add(o.GracePeriod).After(o.Now), nil
+	return age >= o.GracePeriod, nil
 }
 
 // Execute carries the plan out, each pod on its own: one that can't be

@@ -12,6 +12,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/atomicfile"
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/poddir"
+	"github.com/rkt-pods/rkt/pkg/proc"
 	"github.com/rkt-pods/rkt/stage0/pod"
 	"github.com/rkt-pods/rkt/stage0/store"
 )
@@ -111,6 +112,12 @@ func TestDue(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer running.Close()
+	// By the host's clock, which was set, it was an hour and more ago.
+	stamped := h.exited(2 * time.Hour)
+	end := poddir.Exit{Cause: poddir.CausePolicy, FinishedAt: now.Add(-2 * time.Hour), Moment: proc.Now()}
+	if err := atomicfile.WriteJSON(poddir.Dir(poddir.Path(h.pods.Data, poddir.Run, stamped)).Exit(), end, 0o600, atomicfile.Renamed); err != nil {
+		t.Fatal(err)
+	}
 	aborted := h.made(0)
 	if err := aborted.Close(); err != nil {
 		t.Fatal(err)
@@ -127,6 +134,7 @@ func TestDue(t *testing.T) {
 		{"aborted prepare", aborted.UUID(), []Action{CollectFailed}, nil},
 		{"exited long ago", h.exited(31 * time.Minute), []Action{Collect}, []Action{Mark}},
 		{"exited just now", h.exited(29 * time.Minute), []Action{Mark}, []Action{Mark}},
+		{"exited just now, the clock was set", stamped, []Action{Mark}, []Action{Mark}},
 		{"supervisor died", h.exited(-1), []Action{Mark}, []Action{Mark}},
 		{"old prepared", h.prepared(25 * time.Hour), []Action{CollectExpired}, nil},
 		{"new prepared", h.prepared(23 * time.Hour), nil, nil},

@@ -123,7 +123,7 @@ func Exec(p *pod.RunningPod, stage1 string, run abi.Run) error {
 		err = unix.Exec(stage1, append([]string{"stage1"}, run.Argv()...), os.Environ())
 	}
 	err = fmt.Errorf("start stage1: %s: %w", stage1, err)
-	end := poddir.Exit{Code: pod.AbortedCode, Cause: poddir.CauseSetup, Message: err.Error(), FinishedAt: time.Now().UTC()}
+	end := poddir.Exit{Code: pod.AbortedCode, Cause: poddir.CauseSetup, Message: err.Error()}.Now()
 	return errors.Join(err, atomicfile.WriteJSON(p.Dir().Exit(), end, 0o600, atomicfile.Synced), p.Close())
 }
 

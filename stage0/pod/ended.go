@@ -95,7 +95,7 @@ func (p Pods) SweepEnded(grace time.Duration, now time.Time) error {
 	for _, e := range entries {
 		path := filepath.Join(poddir.EndedDir(p.Data), e.Name())
 		var end poddir.Ended
-		if err := atomicfile.ReadJSON(path, &end); err == nil && end.Exit.FinishedAt.Add(grace).After(now) {
+		if err := atomicfile.ReadJSON(path, &end); err == nil && end.Exit.Age(now) < grace {
 			continue
 		}
 		if info, err := e.Info(); err == nil && end.UUID == "" && info.ModTime().Add(grace+time.Minute).After(now) {

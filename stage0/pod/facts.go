@@ -145,10 +145,7 @@ func readExit(pod Pod) (*poddir.Exit, error) {
 	case !pod.State.Over() || !pod.State.HasRun():
 		return nil, nil
 	}
-	return &poddir.Exit{
-		Code: AbortedCode, Cause: poddir.CauseAborted, Message: "the supervisor died",
-		FinishedAt: time.Now().UTC(), Derived: true,
-	}, nil
+	return new(poddir.Exit{Code: AbortedCode, Cause: poddir.CauseAborted, Message: "the supervisor died", Derived: true}.Now()), nil
 }
 
 // Exit is the exit of Facts without all the rest.

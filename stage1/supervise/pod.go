@@ -309,9 +309,7 @@ func (p *pod) endPod(x lifecycle.EndPod) {
 	if p.failed = p.saveAgain(); p.failed != nil {
 		x = lifecycle.EndPod{Code: lifecycle.CodeSetup, Cause: poddir.CauseSetup, Message: p.failed.Error()}
 	}
-	p.exit = poddir.Exit{
-		Code: x.Code, Cause: x.Cause, App: x.App, Message: x.Message, FinishedAt: time.Now().UTC(),
-	}
+	p.exit = poddir.Exit{Code: x.Code, Cause: x.Cause, App: x.App, Message: x.Message}.Now()
 	if err := p.records.exit(p.exit); err != nil {
 		p.failed = errors.Join(p.failed, fmt.Errorf("pod's end: %w", err))
 	}

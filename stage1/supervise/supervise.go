@@ -69,9 +69,8 @@ func Run(ctx context.Context, a abi.Run, env Env) (int, error) {
 
 // neverRan records the end of a pod whose manifest can't be read.
 func neverRan(dir poddir.Dir, cause error) error {
-	return atomicfile.WriteJSON(dir.Exit(), poddir.Exit{
-		Code: lifecycle.CodeSetup, Cause: poddir.CauseSetup, Message: cause.Error(), FinishedAt: time.Now().UTC(),
-	}, 0o600, atomicfile.Synced)
+	end := poddir.Exit{Code: lifecycle.CodeSetup, Cause: poddir.CauseSetup, Message: cause.Error()}.Now()
+	return atomicfile.WriteJSON(dir.Exit(), end, 0o600, atomicfile.Synced)
 }
 
 func newPod(ctx context.Context, dir poddir.Dir, runDir string, env Env, in *inputs) *pod {
