@@ -447,12 +447,13 @@ func TestDryRun(t *testing.T) {
 }
 
 // TestUpdateLimits: memory goes up and down under load without a restart, the
-// kernel holds what status shows, and a restart keeps it.
+// kernel holds what status shows, and a restart keeps it. The file in memory is
+// in use at any moment, between two programs too.
 func TestUpdateLimits(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
 	p := h.start([]string{"--pod-name=u"}, app{
-		name: "x", script: `echo up; while :; do dd if=/dev/zero of=/dev/null bs=24M count=8 2>/dev/null; done`, flags: []string{"--memory=96Mi"},
+		name: "x", script: `dd if=/dev/zero of=/dev/shm/held bs=1M count=24 2>/dev/null; echo up; while :; do dd if=/dev/zero of=/dev/null bs=24M count=8 2>/dev/null; done`, flags: []string{"--memory=96Mi"},
 	})
 	p.logged("x", "up")
 	pid := p.running().Apps[0].Status.PID
@@ -501,6 +502,7 @@ func TestUpdateLimits(t *testing.T) {
 	if text := h.must("cat-manifest", "--effective", "--pretty-print=false", "u"); !strings.Contains(text, `{"name":"resource/memory","value":{"limit":"134217728"}}`) || strings.Count(text, `"rkt/pids"`) != 2 {
 		t.Errorf("effective manifest: %s", text)
 	}
+	updatesOfParts(t, p, held)
 	h.must("app", "restart", "u", "--time=1s")
 	pid = p.attempts("x")[1].PID
 	if got := memory(); got != jsonOf(128<<20) {
@@ -508,4 +510,43 @@ func TestUpdateLimits(t *testing.T) {
 	}
 	h.must("stop", "--force", "u")
 	p.wait()
+}
+
+// updatesOfParts changes limits that are given in parts, and lifts them again.
+// One that the host can't give leaves what was given beside it as it was.
+func updatesOfParts(t *testing.T, p *pod, held func(file, v1 string) string) {
+	t.Helper()
+	disk := diskOf(t, p.dir)
+	p.must("update", "u", "--app=x", "--cpuset=0", "--cpuset-mems=0", "--io-limit="+disk+",rbps=64Mi,wiops=900")
+	shown := p.must("status", "u")
+	for _, want := range []string{": cpuset 0\n", ": cpuset mems 0\n", ": io-limit " + disk + " rbps=67108864 wiops=900"} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("no %q in\n%s", want, shown)
+		}
+	}
+	if text := p.must("cat-manifest", "--effective", "--pretty-print=false", "u"); !strings.Contains(text, `{"`+disk+`":{"rbps":"67108864","wiops":"900"}}`) {
+		t.Errorf("effective manifest: %s", text)
+	}
+	bps := func() string { return held("io.max", "-") + held("blkio.throttle.read_bps_device", "blkio") }
+	before := bps()
+	if res := p.rkt("update", "u", "--app=x", "--cpuset=max", "--io-limit="+disk+",rbps=1Mi", "--io-limit=/dev/null,rbps=1"); res.code != 254 || !strings.Contains(res.stderr, "/dev/null: not a block device") {
+		t.Errorf("%s", res)
+	}
+	if cpus, now := held("cpuset.cpus", "cpuset"), bps(); cpus != "0" || now != before || !strings.Contains(now, "67108864") {
+		t.Errorf("after a failed update: CPUs %q, rates %q, which were %q", cpus, now, before)
+	}
+	lifted := p.must("update", "u", "--app=x", "--cpuset=max", "--cpuset-mems=max", "--io-limit="+disk+",rbps=max,wiops=max")
+	if strings.Count(lifted, "max") < 4 || strings.Contains(lifted, "ignored") || strings.Contains(bps(), "67108864") {
+		t.Errorf("%s, rates %q", lifted, bps())
+	}
+	if text := p.must("cat-manifest", "--effective", "--pretty-print=false", "u"); strings.Contains(text, "rkt/io-limits") || strings.Contains(text, "rkt/cpuset") {
+		t.Errorf("effective manifest: %s", text)
+	}
+	// Where the kernel counts huge pages, or the host says that it doesn't.
+	switch res := p.rkt("update", "u", "--app=x", "--hugetlb=2MB=4Mi"); {
+	case res.code == 0 && strings.Contains(res.stdout, "enforced: hugetlb 2MB 4194304"):
+		p.must("update", "u", "--app=x", "--hugetlb=2MB=max")
+	case res.code != 254 || !strings.Contains(res.stderr, "isolator ignored: hugetlb 2MB 4194304: "):
+		t.Errorf("%s", res)
+	}
 }

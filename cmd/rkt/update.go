@@ -58,7 +58,7 @@ func updateFlags(fs *pflag.FlagSet, to *limits.Set) {
 	} {
 		value(fs, f.name, f.typ, f.usage, func(v string) error {
 			n := int64(limits.None)
-			if v != "max" {
+			if v != limits.Lifted {
 				var err error
 				if n, err = f.read(v); err != nil {
 					return err
@@ -71,7 +71,67 @@ func updateFlags(fs *pflag.FlagSet, to *limits.Set) {
 			return nil
 		})
 	}
-	fs.StringVar(&to.CPUs, "cpuset", "", "CPUs to run on, such as 0-3,6")
+	for _, f := range []struct {
+		name, usage string
+		to          *string
+		isolator    func(list string) appc.CPUSet
+	}{
+		{"cpuset", "CPUs to run on, such as 0-3,6", &to.CPUs, func(l string) appc.CPUSet { return appc.CPUSet{CPUs: l} }},
+		{"cpuset-mems", "memory nodes to use", &to.Mems, func(l string) appc.CPUSet { return appc.CPUSet{Mems: l} }},
+	} {
+		value(fs, f.name, "LIST", f.usage, func(v string) error {
+			*f.to = v
+			if v == limits.Lifted {
+				return nil
+			}
+			return checkIsolator(appc.NewIsolator(appc.IsoCPUSet, f.isolator(v)))
+		})
+	}
+	keyed := func(name, typ, usage string, read func(string) (limits.Set, error)) {
+		value(fs, name, typ, usage, func(v string) error {
+			s, err := read(v)
+			*to = s.Over(*to)
+			return err
+		})
+	}
+	keyed("io-limit", "DEVICE,rbps=RATE,…", "rates a second of a disk, given by path, MAJOR:MINOR or as all: rbps=, wbps= in bytes, riops=, wiops= in operations", newIOLimit)
+	keyed("hugetlb", "SIZE=QUANTITY", "huge pages of a size, such as 2MB=64Mi", newHugetlb)
+}
+
+// newIOLimit reads DEVICE,key=RATE|max,….
+func newIOLimit(v string) (limits.Set, error) {
+	device, rates, order, err := keyValues(v)
+	if err == nil && (device == "" || len(order) == 0) {
+		err = errs.Newf(errs.Usage, "%q: not DEVICE,rbps=RATE and the like", v)
+	}
+	if err != nil {
+		return limits.Set{}, err
+	}
+	var lifted limits.IO
+	for i, key := range limits.IOKeys() {
+		if rates[key] == limits.Lifted {
+			*lifted.Values()[i] = new(int64(limits.None))
+			delete(rates, key)
+		}
+	}
+	set := limits.Set{IO: map[string]limits.IO{device: lifted}}
+	if len(rates) == 0 {
+		return set, nil
+	}
+	given, err := limits.Parse([]appc.Isolator{appc.NewIsolator(appc.IsoIOLimits, map[string]map[string]string{device: rates})})
+	return given.Over(set), err
+}
+
+// newHugetlb reads SIZE=QUANTITY|max.
+func newHugetlb(v string) (limits.Set, error) {
+	size, q, err := pair(v)
+	if err != nil {
+		return limits.Set{}, err
+	}
+	if q == limits.Lifted {
+		return limits.Set{Hugetlb: map[string]int64{size: limits.None}}, nil
+	}
+	return limits.Parse([]appc.Isolator{appc.NewIsolator(appc.IsoHugetlb, map[string]string{size: q})})
 }
 
 func readMilli(v string) (int64, error) {

@@ -38,7 +38,7 @@ func (a *applier) cpuset(want limits.Set) error {
 // what the parent has of it; so both versions are asked what is in effect.
 func (a *applier) placeOn(name, dir, file, want string, v2 bool) error {
 	asked := parseList(want)
-	if len(asked) == 0 {
+	if len(asked) == 0 && want != limits.Lifted {
 		a.ignore(name, want, "there is no number in it")
 		return nil
 	}
@@ -54,6 +54,10 @@ func (a *applier) placeOn(name, dir, file, want string, v2 bool) error {
 	if err != nil {
 		return a.ignored(name, want, err)
 	}
+	text := want
+	if want == limits.Lifted {
+		asked, text = have, "\n" // nothing at all would not be written
+	}
 	for _, n := range asked {
 		if !slices.Contains(have, n) {
 			a.ignore(name, want, fmt.Sprintf("%d is not among what there is here: %s", n, writeList(have)))
@@ -61,7 +65,7 @@ func (a *applier) placeOn(name, dir, file, want string, v2 bool) error {
 		}
 	}
 	if v2 {
-		err = write(dir, file, want)
+		err = write(dir, file, text)
 	} else {
 		err = rebind(dir, file, asked)
 	}

@@ -14,6 +14,9 @@ import (
 // None is the value of a limit that was lifted.
 const None = -1
 
+// Lifted is the same for a list of CPUs or memory nodes.
+const Lifted = "max"
+
 // MinMemory is the smallest memory limit: a page, with which nothing runs
 // either. Smaller ones are a forgotten unit.
 const MinMemory = 4096
@@ -28,8 +31,8 @@ type Set struct {
 	CPU        *int64 `json:"cpu,omitempty"`        // thousandths of a core
 	CPUShares  *int64 `json:"cpuShares,omitempty"`  // weight, 1024 is the usual one
 	Pids       *int64 `json:"pids,omitempty"`       // processes and threads
-	CPUs       string `json:"cpus,omitempty"`       // list of CPUs such as 0-3,6
-	Mems       string `json:"mems,omitempty"`       // list of memory nodes
+	CPUs       string `json:"cpus,omitempty"`       // list of CPUs such as 0-3,6; or Lifted
+	Mems       string `json:"mems,omitempty"`       // list of memory nodes; or Lifted
 	IOWeight   *int64 `json:"ioWeight,omitempty"`   // 1 to 10000, 100 is the usual one
 	// IO bounds devices by the path or the MAJOR:MINOR of each; AllDevices
 	// stands for every disk of the host.
@@ -184,5 +187,16 @@ func Weight(shares int64) (weight int64, exact bool) {
 // Shares is the other way round.
 func Shares(weight int64) int64 { return max(weight*1024/100, 2) }
 
-// Devices lists the devices of Set.IO in order.
-func (s Set) Devices() []string { return slices.Sorted(maps.Keys(s.IO)) }
+// Devices lists the devices of Set.IO in order. All of them together come
+// first, so that what is said of a single one holds for that.
+func (s Set) Devices() []string {
+	return slices.SortedFunc(maps.Keys(s.IO), func(a, b string) int {
+		switch {
+		case a == AllDevices:
+			return -1
+		case b == AllDevices:
+			return 1
+		}
+		return strings.Compare(a, b)
+	})
+}

@@ -1,7 +1,9 @@
 package limits
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/rkt-pods/rkt/pkg/appc"
 )
@@ -21,12 +23,43 @@ func (s Set) Restore(base Set) Set {
 		}
 	}
 	if s.CPUs != "" {
-		undo.CPUs = base.CPUs
+		undo.CPUs = cmp.Or(base.CPUs, Lifted)
 	}
 	if s.Mems != "" {
-		undo.Mems = base.Mems
+		undo.Mems = cmp.Or(base.Mems, Lifted)
+	}
+	for device, v := range s.IO {
+		undo.setIO(device, v.restore(base.IO[device]))
+	}
+	if _, all := s.IO[AllDevices]; all { // which has changed the single ones too
+		for device, v := range base.IO {
+			undo.setIO(device, v.over(undo.IO[device]))
+		}
+	}
+	for size := range s.Hugetlb {
+		if undo.Hugetlb == nil {
+			undo.Hugetlb = map[string]int64{}
+		}
+		undo.Hugetlb[size] = None
+		if n, ok := base.Hugetlb[size]; ok {
+			undo.Hugetlb[size] = n
+		}
 	}
 	return undo
+}
+
+func (v IO) restore(base IO) IO {
+	mine, below := v.Values(), base.Values()
+	for i := range mine {
+		switch {
+		case *mine[i] == nil:
+		case *below[i] == nil:
+			*mine[i] = new(int64(None))
+		default:
+			*mine[i] = *below[i]
+		}
+	}
+	return v
 }
 
 // Overlay returns the isolators with the limits of a set in place of those
@@ -53,19 +86,87 @@ func Overlay(list []appc.Isolator, s Set) []appc.Isolator {
 	put(appc.IsoMemoryHigh, s.MemoryHigh, bytes)
 	put(appc.IsoSwap, s.Swap, bytes)
 	put(appc.IsoIOWeight, s.IOWeight, count)
-	if s.CPUs != "" || s.Mems != "" {
-		list = slices.DeleteFunc(list, func(iso appc.Isolator) bool { return iso.Name == appc.IsoCPUSet })
-		list = append(list, appc.NewIsolator(appc.IsoCPUSet, appc.CPUSet{CPUs: s.CPUs, Mems: s.Mems}))
-	}
-	return list
+	list = overlayCPUSet(list, s)
+	list = overlayIO(list, s.IO)
+	return overlayHugetlb(list, s.Hugetlb)
 }
 
-// Merge returns the results with those of an update in place of the ones of the
-// same name.
+// cut takes the isolators of the names away, and returns what they say together.
+func cut(list []appc.Isolator, names ...string) (rest []appc.Isolator, held Set) {
+	was := func(iso appc.Isolator) bool { return slices.Contains(names, iso.Name) }
+	for _, iso := range list {
+		if was(iso) {
+			// The manifest was checked when the pod was prepared.
+			_ = read(&held, &Set{}, iso)
+		}
+	}
+	return slices.DeleteFunc(list, was), held
+}
+
+func overlayCPUSet(list []appc.Isolator, s Set) []appc.Isolator {
+	if s.CPUs == "" && s.Mems == "" {
+		return list
+	}
+	list, held := cut(list, appc.IsoCPUSet)
+	v := appc.CPUSet{CPUs: cmp.Or(s.CPUs, held.CPUs), Mems: cmp.Or(s.Mems, held.Mems)}
+	for _, l := range []*string{&v.CPUs, &v.Mems} {
+		if *l == Lifted {
+			*l = ""
+		}
+	}
+	if v == (appc.CPUSet{}) {
+		return list
+	}
+	return append(list, appc.NewIsolator(appc.IsoCPUSet, v))
+}
+
+func overlayIO(list []appc.Isolator, io map[string]IO) []appc.Isolator {
+	if len(io) == 0 {
+		return list
+	}
+	list, held := cut(list, appc.IsoIOLimits, appc.IsoBlockBandwidth, appc.IsoBlockIOPS)
+	value := map[string]map[string]string{}
+	keys := IOKeys()
+	for device, v := range (Set{IO: io}).Over(held).IO {
+		for i, n := range v.Values() {
+			if *n == nil || **n == None {
+				continue
+			}
+			if value[device] == nil {
+				value[device] = map[string]string{}
+			}
+			value[device][keys[i]] = Number(**n)
+		}
+	}
+	if len(value) == 0 {
+		return list
+	}
+	return append(list, appc.NewIsolator(appc.IsoIOLimits, value))
+}
+
+func overlayHugetlb(list []appc.Isolator, huge map[string]int64) []appc.Isolator {
+	if len(huge) == 0 {
+		return list
+	}
+	list, held := cut(list, appc.IsoHugetlb)
+	value := map[string]string{}
+	for size, n := range (Set{Hugetlb: huge}).Over(held).Hugetlb {
+		if n != None {
+			value[size] = Number(n)
+		}
+	}
+	if len(value) == 0 {
+		return list
+	}
+	return append(list, appc.NewIsolator(appc.IsoHugetlb, value))
+}
+
+// Merge returns the results with those of an update in place of the ones about
+// the same.
 func Merge(list, update []Result) []Result {
 	list = slices.Clone(list)
 	for _, r := range update {
-		i := slices.IndexFunc(list, func(o Result) bool { return o.Name == r.Name && o.Pod == r.Pod })
+		i := slices.IndexFunc(list, func(o Result) bool { return o.about() == r.about() && o.Pod == r.Pod })
 		if i < 0 {
 			list = append(list, r)
 		} else {
@@ -73,4 +174,13 @@ func Merge(list, update []Result) []Result {
 		}
 	}
 	return list
+}
+
+// about is what a result is of: of disks each has its own.
+func (r Result) about() string {
+	if r.Name == NameIOLimit {
+		device, _, _ := strings.Cut(r.Asked, " ")
+		return r.Name + " " + device
+	}
+	return r.Name
 }

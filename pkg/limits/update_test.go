@@ -10,10 +10,63 @@ import (
 
 func TestRestore(t *testing.T) {
 	n := func(n int64) *int64 { return &n }
-	base := Set{Memory: n(100), CPU: n(500), CPUs: "0-3"}
-	got := Set{Memory: n(200), Pids: n(7), CPUs: "1"}.Restore(base)
-	if want := (Set{Memory: n(100), Pids: n(None), CPUs: "0-3"}); !reflect.DeepEqual(got, want) {
-		t.Errorf("got %+v", got)
+	base := Set{
+		Memory: n(100), CPU: n(500), CPUs: "0-3", Hugetlb: map[string]int64{"2MB": 5},
+		IO: map[string]IO{"8:0": {ReadBps: n(7), WriteBps: n(8)}, "8:16": {ReadBps: n(9)}},
+	}
+	got := Set{
+		Memory: n(200), Pids: n(7), CPUs: "1", Mems: "0", Hugetlb: map[string]int64{"2MB": 6, "1GB": 7},
+		IO: map[string]IO{"8:0": {ReadBps: n(1), ReadIops: n(2)}},
+	}.Restore(base)
+	want := Set{
+		Memory: n(100), Pids: n(None), CPUs: "0-3", Mems: Lifted, Hugetlb: map[string]int64{"2MB": 5, "1GB": None},
+		IO: map[string]IO{"8:0": {ReadBps: n(7), ReadIops: n(None)}},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %s, want %s", jsonOf(t, got), jsonOf(t, want))
+	}
+	got = Set{IO: map[string]IO{AllDevices: {ReadBps: n(1)}}}.Restore(base)
+	want = Set{IO: map[string]IO{AllDevices: {ReadBps: n(None)}, "8:0": base.IO["8:0"], "8:16": base.IO["8:16"]}}
+	if !reflect.DeepEqual(got, want) || got.Devices()[0] != AllDevices {
+		t.Errorf("of all disks: %s, want %s", jsonOf(t, got), jsonOf(t, want))
+	}
+}
+
+// TestOverlayParts: of limits that are given in parts an update changes those
+// that it names, and lifted ones go.
+func TestOverlayParts(t *testing.T) {
+	n := func(n int64) *int64 { return &n }
+	list := []appc.Isolator{
+		appc.NewIsolator(appc.IsoCPUSet, appc.CPUSet{CPUs: "0-3", Mems: "0"}),
+		appc.NewIsolator(appc.IsoBlockBandwidth, map[string]any{"default": true, "limit": "1M"}),
+		appc.NewIsolator(appc.IsoIOLimits, map[string]map[string]string{"8:0": {"riops": "5", "rbps": "9"}}),
+		appc.NewIsolator(appc.IsoHugetlb, map[string]string{"2MB": "4Mi", "1GB": "1Gi"}),
+	}
+	for _, c := range []struct{ update, want Set }{
+		{Set{CPUs: "1"}, Set{CPUs: "1", Mems: "0"}},
+		{Set{CPUs: Lifted}, Set{Mems: "0"}},
+		{Set{CPUs: Lifted, Mems: Lifted}, Set{}},
+		{
+			Set{IO: map[string]IO{"8:0": {ReadIops: n(None), WriteBps: n(3)}, "8:16": {ReadBps: n(None)}}},
+			Set{IO: map[string]IO{AllDevices: {ReadBps: n(1e6), WriteBps: n(1e6)}, "8:0": {ReadBps: n(9), WriteBps: n(3)}}},
+		},
+		{Set{Hugetlb: map[string]int64{"2MB": 8 << 20, "1GB": None}}, Set{Hugetlb: map[string]int64{"2MB": 8 << 20}}},
+		{Set{Hugetlb: map[string]int64{"2MB": None, "1GB": None}}, Set{}},
+	} {
+		got, err := Parse(Overlay(list, c.update))
+		want := c.want
+		if c.update.CPUs == "" && c.update.Mems == "" {
+			got.CPUs, got.Mems = "", ""
+		}
+		if len(c.update.IO) == 0 {
+			got.IO = nil
+		}
+		if len(c.update.Hugetlb) == 0 {
+			got.Hugetlb = nil
+		}
+		if err != nil || jsonOf(t, got) != jsonOf(t, want) {
+			t.Errorf("%s: %s, %v, want %s", jsonOf(t, c.update), jsonOf(t, got), err, jsonOf(t, want))
+		}
 	}
 }
 
@@ -44,6 +97,11 @@ func TestMerge(t *testing.T) {
 	want := []Result{{Name: "memory", Value: "2"}, {Name: "memory", Pod: true, Value: "9"}, {Name: "cpu", Value: "3"}}
 	if !reflect.DeepEqual(got, want) || list[0].Value != "1" {
 		t.Errorf("got %+v", got)
+	}
+	disks := []Result{{Name: NameIOLimit, Asked: "8:0 rbps=1"}, {Name: NameIOLimit, Asked: "8:1 rbps=1"}}
+	got = Merge(disks, []Result{{Name: NameIOLimit, Asked: "8:1 rbps=2"}})
+	if want := []Result{disks[0], {Name: NameIOLimit, Asked: "8:1 rbps=2"}}; !reflect.DeepEqual(got, want) {
+		t.Errorf("of disks: %+v", got)
 	}
 }
 
