@@ -45,8 +45,10 @@ type Options struct {
 
 type launcher struct {
 	options Options
-	program func() (int, error) // a sealed copy of applaunch, made once
-	setAttr bool                // there is mount_setattr(2)
+	setAttr bool // there is mount_setattr(2)
+
+	mu      sync.Mutex
+	program int // a sealed copy of applaunch once one was made, or -1
 }
 
 // New returns a launcher.
@@ -56,20 +58,32 @@ func newLauncher(o Options) *launcher {
 	if o.KillTimeout <= 0 {
 		o.KillTimeout = 10 * time.Second
 	}
-	return &launcher{
-		options: o, setAttr: canSetAttr(),
-		program: sync.OnceValues(func() (int, error) {
-			path := o.Program
-			if path == "" {
-				self, err := os.Executable()
-				if err != nil {
-					return -1, err
-				}
-				path = filepath.Join(filepath.Dir(self), "applaunch")
-			}
-			return sealed.Copy("applaunch", path)
-		}),
+	return &launcher{options: o, setAttr: canSetAttr(), program: -1}
+}
+
+// applaunch returns a descriptor of the copy of applaunch. One is made for all
+// starts; where that fails the next start tries again, since what was short, of
+// memory or descriptors, may be there by then.
+func (l *launcher) applaunch() (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.program >= 0 {
+		return l.program, nil
 	}
+	path := l.options.Program
+	if path == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return -1, err
+		}
+		path = filepath.Join(filepath.Dir(self), "applaunch")
+	}
+	fd, err := sealed.Copy("applaunch", path)
+	if err != nil {
+		return -1, err
+	}
+	l.program = fd
+	return fd, nil
 }
 
 // Start implements launch.Launcher.
@@ -170,7 +184,7 @@ func (l *launcher) startIn(ctx context.Context, p *process, app launch.App, id i
 		files.open = append(files.open, borrowed(s.FD))
 		id.Sockets = append(id.Sockets, s.Name)
 	}
-	exe, err := l.program()
+	exe, err := l.applaunch()
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/cgroup"
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/idrange"
+	"github.com/rkt-pods/rkt/pkg/testkit"
 	"github.com/rkt-pods/rkt/stage1/launch"
 	"github.com/rkt-pods/rkt/stage1/launch/cell"
 	"github.com/rkt-pods/rkt/stage1/plan"
@@ -200,5 +201,26 @@ func TestEnvironment(t *testing.T) {
 		if got := strings.Join(environment(strings.Fields(c[0])), " "); got != c[1] {
 			t.Errorf("%s: %s, not %s", c[0], got, c[1])
 		}
+	}
+}
+
+// TestProgramAgain: a start that can't have its copy of applaunch leaves the
+// next one a chance, which is what restarting an app is for.
+func TestProgramAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "applaunch")
+	l := newLauncher(Options{Program: path})
+	if fd, err := l.applaunch(); err == nil {
+		t.Fatalf("descriptor %d without a program", fd)
+	}
+	if err := testkit.WriteProgram(path, []byte("#!/bin/true\n")); err != nil {
+		t.Fatal(err)
+	}
+	first, err := l.applaunch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(first)
+	if second, err := l.applaunch(); err != nil || second != first {
+		t.Errorf("descriptors %d and %d, %v", first, second, err)
 	}
 }
