@@ -291,6 +291,8 @@ func TestSameTreeAsUmoci(t *testing.T) {
 		"file and folder": {base, {file("var/old")}, {images.Whiteout("etc"), file("tmp/x")}, {at(images.Dir("etc", 0o755), 5), file("etc/again")}},
 		"whiteout of nothing": {base,
 			{at(images.Dir("new", 0o755), 5), images.Whiteout("new/nothing"), file("new/x")}},
+		"whiteout of nothing in a folder that is nowhere": {base,
+			{images.Whiteout("no/nothing"), images.Whiteout("de/ep/nothing"), file("tmp/x")}, {images.Whiteout("tmp/no/nothing"), images.Whiteout("var/old")}, {images.Whiteout("var/old/x")}},
 		"layer twice":     {base, {file("tmp/x")}, base},
 		"below a symlink": {links, {file("bin/tool"), file("var/run/pid"), file("up/new"), file("rel/new")}},
 		"below a symlink, in and through": {links,

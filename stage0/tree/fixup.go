@@ -137,9 +137,18 @@ func (v *view) plan() (*plan, error) {
 			if err != nil {
 				return nil, err
 			}
-			if alone {
-				p.dirs[string(name)] = dirSource{i, string(name)}
+			if !alone {
+				continue
 			}
+			// Whiteouts alone, of a folder that is nowhere, make none.
+			nothing, err := l.onlyWhiteouts(string(name))
+			if err != nil {
+				return nil, err
+			}
+			if nothing {
+				return v.replay()
+			}
+			p.dirs[string(name)] = dirSource{i, string(name)}
 		}
 		for _, link := range l.links {
 			if err := v.planLink(p, i, link); err != nil {
@@ -148,6 +157,19 @@ func (v *view) plan() (*plan, error) {
 		}
 	}
 	return p, nil
+}
+
+// onlyWhiteouts says whether a folder without an entry holds nothing else.
+func (l *viewLayer) onlyWhiteouts(name string) (bool, error) {
+	if l.folder(name) == folderE {
+		return false, nil
+	}
+	only := true
+	err := l.each(name, func(_, _ string, st unix.Stat_t) error {
+		only = only && isWhiteout(st)
+		return nil
+	})
+	return only, err
 }
 
 func (v *view) planDir(p *plan, name string) error {
