@@ -149,6 +149,7 @@ func (im *importer) unpackACI(src aciSource) (tree.Layer, string, error) {
 
 // commit completes the record with what the chain found and gives it a name.
 func (im *importer) commit(rec image.Record, chain *tree.Chain) (image.Record, error) {
+	im.verified = true
 	layers, err := chain.Finish(im.ctx)
 	if err != nil {
 		return rec, err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/stage0/oci"
+	"github.com/rkt-pods/rkt/stage0/store"
 	"github.com/rkt-pods/rkt/tests/images"
 )
 
@@ -171,6 +172,49 @@ func TestArchiveCutAnywhere(t *testing.T) {
 			checkClean(t, st)
 		}
 	}
+}
+
+// TestRefusedLeavesNothing: of an image that is refused, or of a file that is
+// damaged, not even the layers that are as they should be wait for another try.
+func TestRefusedLeavesNothing(t *testing.T) {
+	good := must(images.Tar(rootfs()))
+	packed := func(layers ...[]byte) string {
+		dir := t.TempDir()
+		if err := must(images.OCI(images.Image{Name: "example.com/x:1", Layers: layers})).WriteDir(dir); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	link := must(images.Tar([]images.Entry{images.Link("l", "not/there")}))
+	damaged := packed(good, oneLayer())
+	blob := filepath.Join(damaged, "blobs/sha256", strings.TrimPrefix(images.Digest(oneLayer()), "sha256:"))
+	if err := os.WriteFile(blob, bytes.Replace(oneLayer(), []byte("x"), []byte("y"), 1), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for name, path := range map[string]string{
+		"a link to nothing":                  packed(good, link),
+		"a link to nothing, below a symlink": packed(must(images.Tar([]images.Entry{images.Symlink("s", "d")})), must(images.Tar([]images.Entry{images.Link("s/l", "not/there")}))),
+		"a damaged layer":                    damaged,
+	} {
+		st := newStore(t)
+		if _, err := importWith(t.Context(), st, path, Options{Policy: unsigned, Parallel: 1}); !errs.Is(err, errs.Corrupt) {
+			t.Errorf("%s: %v, class %s", name, err, errs.ClassOf(err))
+		}
+		if _, err := st.Collect(t.Context(), none, store.InterruptedGrace); err != nil {
+			t.Error(err)
+		}
+		checkEmpty(t, st)
+	}
+	// That of a registry too, though of a blob that is wrong others stay.
+	r := newRemote(t)
+	r.publish("app", images.Image{Name: "1", Layers: [][]byte{good, link}})
+	if _, _, _, err := r.fetch(PullNew, "app:1"); !errs.Is(err, errs.Corrupt) {
+		t.Errorf("%v, class %s", err, errs.ClassOf(err))
+	}
+	if _, err := r.st.Collect(t.Context(), none, store.InterruptedGrace); err != nil {
+		t.Error(err)
+	}
+	checkEmpty(t, r.st)
 }
 
 func TestSymlinksOfALayoutStayInside(t *testing.T) {

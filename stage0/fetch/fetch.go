@@ -129,6 +129,7 @@ type importer struct {
 	all      bool           // of several images in one file, all are meant
 	several  []image.Record // that were imported of those
 	wasRead  sync.Map       // every readLayer that is done
+	verified bool           // all layers are: what is damaged now was made so
 	progress func(Event)
 	budget   *tree.Budget
 
@@ -152,7 +153,8 @@ func newImporter(ctx context.Context, st *store.Store, opt Options) *importer {
 }
 
 // staged runs make with a staging entry. What make leaves in there goes, unless
-// it was interrupted: then the layers that are verified stay for the next try.
+// it was interrupted: then the layers that are verified stay for the next try. An
+// image that is refused, and a file that is damaged, is so the next time too.
 func (im *importer) staged(make func() (image.Record, error)) (rec image.Record, err error) {
 	// Of several images each has its own; that around them has the archive.
 	outer := im.staging
@@ -160,9 +162,11 @@ func (im *importer) staged(make func() (image.Record, error)) (rec image.Record,
 	if im.staging, err = im.store.Stage(im.ctx); err != nil {
 		return rec, err
 	}
+	im.verified = false
 	rec, err = make()
 	// What could not be deleted is unlocked, and gc takes it.
-	if err != nil && !errs.Is(err, errs.Denied) {
+	final := errs.Is(err, errs.Denied) || errs.Is(err, errs.Corrupt) && (im.readAll || im.verified)
+	if err != nil && !final {
 		_ = im.staging.Interrupt()
 	} else {
 		_ = im.staging.Close()

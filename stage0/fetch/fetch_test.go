@@ -48,6 +48,12 @@ func checkClean(t testing.TB, st *store.Store) {
 	if _, err := st.Collect(t.Context(), none, 0); err != nil {
 		t.Fatalf("collect: %v", err)
 	}
+	checkEmpty(t, st)
+}
+
+// checkEmpty fails if there is anything in the store.
+func checkEmpty(t testing.TB, st *store.Store) {
+	t.Helper()
 	for _, dir := range []string{"tmp", "layers", "images", "names", "blobs/sha256", "blobs/sha512"} {
 		entries, err := os.ReadDir(filepath.Join(st.Data(), "store", dir))
 		if err != nil && !os.IsNotExist(err) {
