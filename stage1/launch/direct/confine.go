@@ -16,22 +16,23 @@ import (
 const ttyFlags = unix.O_RDWR | unix.O_NOCTTY | unix.O_CLOEXEC
 
 // streams gives the program a terminal, or puts the app's own null device where
-// the host's was: a descriptor of that would let the app change its owner.
+// the host's was: a descriptor of that would let the app change its owner. An
+// app may have removed its own, or put a link there to what only this process
+// has open: then there is no program (CVE-2025-31133 was of that kind).
 func (p *program) streams(id identity, f facts, console bool) {
 	if !id.Stdio.TTY {
 		for n, null := range f.null {
 			if !null {
 				continue
 			}
-			fd, o := p.get("null device", unix.SYS_OPENAT, cwdFD, p.string("/dev/null"), flags(unix.O_RDWR|unix.O_CLOEXEC))
-			o.may(2, unix.ENOENT)
+			fd, _ := p.open("null device", "/dev/null", unix.O_RDWR, "O_RDWR", unix.RESOLVE_NO_SYMLINKS)
 			p.do("null device", unix.SYS_DUP3, fd.arg(), imm(n), imm(0))
 			p.close("null device", fd)
 		}
 		return
 	}
 	const what = "terminal"
-	master, _ := p.get(what, unix.SYS_OPENAT, cwdFD, p.string("/dev/pts/ptmx"), flags(ttyFlags))
+	master, _ := p.open(what, "/dev/pts/ptmx", ttyFlags, "O_RDWR|O_NOCTTY", unix.RESOLVE_NO_SYMLINKS)
 	p.do(what, unix.SYS_IOCTL, master.arg(), flags(uint(unix.TIOCSPTLCK)), p.data(make([]byte, 4), "unlock"))
 	tty, _ := p.get(what, unix.SYS_IOCTL, master.arg(), flags(uint(unix.TIOCGPTPEER)), flags(ttyFlags))
 	p.do(what, unix.SYS_FCHOWN, tty.arg(), imm(f.ids.Host(id.Command.UID)), imm(-1))

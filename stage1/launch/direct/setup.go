@@ -215,14 +215,19 @@ func (p *program) becomeOwner(f facts) {
 	p.capset(what, f.caps)
 }
 
+// open opens a path as openat2(2) does; text says how.
+func (p *program) open(what, path string, how uint64, text string, resolve uint64) (slot, *op) {
+	data := make([]byte, 0, 24)
+	for _, v := range []uint64{how | unix.O_CLOEXEC, 0, resolve} {
+		data = binary.LittleEndian.AppendUint64(data, v)
+	}
+	return p.get(what, unix.SYS_OPENAT2, cwdFD, p.string(path), p.data(data, text), imm(len(data)))
+}
+
 // readOnly lays a read-only mount of a path over it, if it is there.
 func (p *program) readOnly(path string, f facts) {
 	what := "make " + path + " read-only"
-	how := make([]byte, 0, 24)
-	for _, v := range []uint64{unix.O_PATH | unix.O_CLOEXEC, 0, unix.RESOLVE_NO_MAGICLINKS} {
-		how = binary.LittleEndian.AppendUint64(how, v)
-	}
-	fd, o := p.get(what, unix.SYS_OPENAT2, cwdFD, p.string(path), p.data(how, "O_PATH"), imm(len(how)))
+	fd, o := p.open(what, path, unix.O_PATH, "O_PATH", unix.RESOLVE_NO_MAGICLINKS)
 	o.may(5, unix.ENOENT)
 	tree, _ := p.get(what, unix.SYS_OPEN_TREE, fd.arg(), p.string(""), flags(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE|unix.AT_EMPTY_PATH))
 	p.moveMount(what, tree, fd)
