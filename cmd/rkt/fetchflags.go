@@ -54,7 +54,7 @@ func (o *fetchFlags) declareLimits(fs *pflag.FlagSet) {
 		o.limits.Entries = n
 		return nil
 	})
-	value(fs, "max-ratio", "N", "how many bytes one packed byte may become (default 2000)", func(v string) error {
+	value(fs, "max-ratio", "N", "how many bytes one packed byte may become, runs of zeroes counted as a 32nd of their length (default 2000)", func(v string) error {
 		n, err := strconv.ParseInt(v, 10, 64)
 		if err != nil || n <= 0 {
 			return errs.Newf(errs.Usage, "%q: not a number above 0", v)

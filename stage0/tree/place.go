@@ -162,10 +162,10 @@ func (u *unpacker) copyPayload(f rawFile, h *tar.Header) error {
 	}
 	crc := crc64.New(crcTable())
 	u.rec.skip = true
-	n, err := io.CopyBuffer(onlyWriter{io.MultiWriter(f, crc)}, onlyReader{u.tar}, u.buf)
+	n, err := u.copyData(f, layer.Hole, crc)
 	u.rec.endPayload()
 	if err != nil {
-		return tarError(err)
+		return err
 	}
 	if n != h.Size {
 		return errs.Newf(errs.Corrupt, "truncated archive: %d of %d bytes", n, h.Size)
@@ -185,26 +185,74 @@ func (u *unpacker) copySparse(f rawFile, h *tar.Header) error {
 		return u.copyPayload(f, h)
 	}
 	return u.rawToResidue(h, func() error {
-		var at int64
-		for {
-			if err := u.ctx.Err(); err != nil {
-				return err
-			}
-			n, err := io.ReadFull(u.tar, u.buf)
-			if notZero(u.buf[:n]) >= 0 {
-				if _, werr := f.WriteAt(u.buf[:n], at); werr != nil {
-					return werr
-				}
-			}
-			at += int64(n)
-			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) && at == h.Size {
-				return unix.Ftruncate(int(f), at)
-			}
-			if err != nil {
-				return tarError(err)
-			}
-		}
+		_, err := u.copyData(f, page, io.Discard)
+		return err
 	})
+}
+
+// page is what a file system hands out at least.
+const page = 4 << 10
+
+// copyData writes the content of the entry to the file and to a hash, and leaves
+// out of the file what is a hole, or may be one: grain zeroes, from a multiple of
+// that on. A layer of nothing, which packs to nothing, takes no space then.
+func (u *unpacker) copyData(f rawFile, grain int, sum io.Writer) (int64, error) {
+	var at, end int64 // end: of what was written
+	for {
+		if err := u.ctx.Err(); err != nil {
+			return at, err
+		}
+		n := 0
+		var err error
+		for n < len(u.buf) && err == nil {
+			var more int
+			more, err = u.tar.Read(u.buf[n:])
+			n += more
+		}
+		_, _ = sum.Write(u.buf[:n]) // hashes never fail
+		written, werr := writeData(f, u.buf[:n], at, grain)
+		if werr != nil {
+			return at, werr
+		}
+		if written > 0 {
+			end = at + int64(written)
+		}
+		at += int64(n)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return at, tarError(err)
+		}
+	}
+	if end == at {
+		return at, nil
+	}
+	return at, unix.Ftruncate(int(f), at) // a hole up to the end
+}
+
+// writeData writes the parts of b that are not zero, and says where the last of
+// them ends.
+func writeData(f rawFile, b []byte, at int64, grain int) (end int, err error) {
+	for from := 0; from < len(b); {
+		to := min(from+grain, len(b))
+		if layer.NotZero(b[from:to]) < 0 {
+			from = to
+			continue
+		}
+		for to < len(b) {
+			next := min(to+grain, len(b))
+			if layer.NotZero(b[to:next]) < 0 {
+				break
+			}
+			to = next
+		}
+		if _, err := f.WriteAt(b[from:to], at+int64(from)); err != nil {
+			return end, err
+		}
+		from, end = to, to
+	}
+	return end, nil
 }
 
 // onlyWriter and onlyReader hide the shortcuts of io.Copy, which would not use

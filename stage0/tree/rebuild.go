@@ -139,6 +139,8 @@ func (b *rebuilder) tolerate(e splitEntry, n int64, err error) error {
 	return b.zeros(e.Size - n)
 }
 
+var zeroes [4096]byte
+
 func (b *rebuilder) zeros(n int64) error {
 	for n > 0 {
 		m := min(n, int64(len(zeroes)))

@@ -36,6 +36,9 @@ func (u *unpacker) toResidue(h *tar.Header) error {
 	if h.Size == 0 {
 		return u.split.payload(h.Name, 0, nil)
 	}
+	if err := u.opt.Budget.take(h.Size, 0); err != nil {
+		return err
+	}
 	return u.rawToResidue(h, func() error {
 		_, err := io.CopyBuffer(onlyWriter{io.Discard}, onlyReader{u.tar}, u.buf)
 		return tarError(err)
@@ -67,9 +70,13 @@ func (u *unpacker) rawToResidue(h *tar.Header, read func() error) error {
 	}
 	crc := crc64.New(crcTable())
 	start := u.rec.n
-	u.rec.raw = io.MultiWriter(f, crc)
+	raw := &holeWriter{file: f}
+	u.rec.raw = io.MultiWriter(raw, crc)
 	err = read()
 	u.rec.endPayload()
+	if err == nil {
+		err = f.Truncate(raw.at)
+	}
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
@@ -81,6 +88,24 @@ func (u *unpacker) rawToResidue(h *tar.Header, read func() error) error {
 		u.residue[pos] = size
 	}
 	return u.split.payload(h.Name, size, crc.Sum(nil))
+}
+
+// holeWriter leaves out what is nothing but zeroes. Whoever is done truncates the
+// file to where it is.
+type holeWriter struct {
+	file *os.File
+	at   int64
+}
+
+// Write writes p, or nothing.
+func (w *holeWriter) Write(p []byte) (int, error) {
+	if layer.NotZero(p) >= 0 {
+		if n, err := w.file.WriteAt(p, w.at); err != nil {
+			return n, err
+		}
+	}
+	w.at += int64(len(p))
+	return len(p), nil
 }
 
 // writeResidue joins residue.d into residue.gz, in the order of the tar.

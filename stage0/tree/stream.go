@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/pkg/layer"
 )
 
 // recorder passes the bytes of a tar on and remembers those that are no
@@ -184,15 +185,21 @@ func isSparse(h *tar.Header) bool {
 	return false
 }
 
+// maxTail is how many zeroes may follow the last entry: writers fill the last of
+// their records, whose size is a few MiB at most, and all of it is kept.
+const maxTail = 64 << 20
+
 // drain reads what follows the last entry: the end-of-archive blocks, as many
 // as the writer liked. It says how many zero bytes there were in all.
 func (t *recorder) drain(w *splitWriter) (int64, error) {
 	zeros := int64(0)
 	take := func(b []byte) error {
-		if i := notZero(b); i >= 0 {
+		if i := layer.NotZero(b); i >= 0 {
 			return errs.Newf(errs.Corrupt, "garbage after the end of the archive, at byte %d", t.n-int64(len(b)-i))
 		}
-		zeros += int64(len(b))
+		if zeros += int64(len(b)); zeros > maxTail {
+			return errs.Newf(errs.Denied, "more than %d zeroes after the end of the archive", maxTail)
+		}
 		return w.segment(b)
 	}
 	// Padding may be anything, and is no part of the end.
@@ -218,21 +225,4 @@ func (t *recorder) drain(w *splitWriter) (int64, error) {
 			return 0, err
 		}
 	}
-}
-
-var zeroes [4096]byte
-
-// notZero returns the index of the first byte that is not 0, or -1. It has to go
-// through all of a sparse file, so that it compares whole pages.
-func notZero(b []byte) int {
-	at := 0
-	for len(b)-at >= len(zeroes) && bytes.Equal(b[at:at+len(zeroes)], zeroes[:]) {
-		at += len(zeroes)
-	}
-	for i, c := range b[at:] {
-		if c != 0 {
-			return at + i
-		}
-	}
-	return -1
 }

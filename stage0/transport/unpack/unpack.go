@@ -18,14 +18,20 @@ import (
 
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/fetchwire"
+	"github.com/rkt-pods/rkt/pkg/layer"
 )
 
 // readSize is how much is read of the packed stream at once.
 const readSize = 256 << 10
 
 // freely is how many bytes come out before the ratio counts: a small layer may
-// be all zeroes.
+// be all the same byte.
 const freely = 256 << 20
+
+// zeroDiscount is by how much zeroes count less than data: they become holes, which
+// take no space but the time to hash them. zstd packs a large sparse file, which
+// most tools write into a tar with all its zeroes, at 32,768 to one at best.
+const zeroDiscount = 32
 
 // Reader returns the content of r, whatever it is packed with. The reader gives
 // errors of class Corrupt for bytes that are damaged, cut off or too many;
@@ -129,6 +135,9 @@ type content struct {
 	packed *source
 	limits fetchwire.Limits
 	n      int64
+	weight int64 // of the pieces that came out
+	filled int   // of the piece that is not whole yet
+	data   bool  // there is some in that
 	close  func()
 }
 
@@ -136,13 +145,34 @@ type content struct {
 func (c *content) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
 	c.n += int64(n)
+	c.weigh(p[:n])
 	if c.n > c.limits.MaxSize {
 		return 0, errs.Newf(errs.Corrupt, "%s stream: more than %d bytes come out of it", c.kind, c.limits.MaxSize)
 	}
-	if c.n > freely && c.kind != fetchwire.Plain && c.n/c.limits.MaxExpansion > c.packed.n {
-		return 0, errs.Newf(errs.Corrupt, "%s stream: more than %d bytes come out of each of its bytes", c.kind, c.limits.MaxExpansion)
+	if c.weight > freely && c.kind != fetchwire.Plain && c.weight/c.limits.MaxExpansion > c.packed.n {
+		err := errs.Newf(errs.Corrupt, "%s stream: more than %d bytes come out of each of its bytes", c.kind, c.limits.MaxExpansion)
+		return 0, errs.WithHint(err, "--max-ratio=N allows more, if you trust where it comes from")
 	}
 	return n, c.wrap(err)
+}
+
+// weigh counts a piece of the length of a hole for what it is if there is data in
+// it, and for less if not. Wherever the pieces of a file begin, no more than twice
+// of what counts in full is written to the disk.
+func (c *content) weigh(p []byte) {
+	for len(p) > 0 {
+		n := min(len(p), layer.Hole-c.filled)
+		c.data = c.data || layer.NotZero(p[:n]) >= 0
+		if c.filled += n; c.filled == layer.Hole {
+			if c.data {
+				c.weight += layer.Hole
+			} else {
+				c.weight += layer.Hole / zeroDiscount
+			}
+			c.filled, c.data = 0, false
+		}
+		p = p[n:]
+	}
 }
 
 // Close frees what the decompressor holds.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/fetchwire"
+	"github.com/rkt-pods/rkt/pkg/layer"
 	"github.com/rkt-pods/rkt/tests/images"
 )
 
@@ -103,36 +104,90 @@ func TestGzipOfSeveralMembers(t *testing.T) {
 	}
 }
 
-// zeroes are as many as asked for.
-type zeroes int64
+// same are as many of one byte as asked for.
+type same struct {
+	left int64
+	b    byte
+}
 
-func (z *zeroes) Read(p []byte) (int, error) {
-	if *z <= 0 {
+func (s *same) Read(p []byte) (int, error) {
+	if s.left <= 0 {
 		return 0, io.EOF
 	}
-	n := min(int64(len(p)), int64(*z))
+	n := min(int64(len(p)), s.left)
 	clear(p[:n])
-	*z -= zeroes(n)
+	for i := 0; i < int(n) && s.b != 0; i++ {
+		p[i] = s.b
+	}
+	s.left -= n
 	return int(n), nil
 }
 
-func TestBomb(t *testing.T) {
-	var b bytes.Buffer
-	w, err := zstd.NewWriter(&b, zstd.WithEncoderConcurrency(1))
+func packStream(t *testing.T, to io.Writer, from io.Reader) {
+	t.Helper()
+	w, err := zstd.NewWriter(to, zstd.WithEncoderConcurrency(1))
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := zeroes(freely + 100<<20)
-	if _, err := io.Copy(w, &n); err != nil {
+	if _, err := io.Copy(w, from); err != nil {
 		t.Fatal(err)
 	}
-	w.Close()
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestBomb: what would fill the disk is not let out, whatever bytes it is made of.
+func TestBomb(t *testing.T) {
+	for what, from := range map[string]io.Reader{
+		"of one byte": &same{freely + 100<<20, 'A'},
+		// Data in each piece that could be a hole, and in as few as will do.
+		"nearly of zeroes": io.LimitReader(forever{}, freely+100<<20),
+	} {
+		var b bytes.Buffer
+		packStream(t, &b, from)
+		r, _, err := Reader(bytes.NewReader(b.Bytes()), fetchwire.Limits{MaxExpansion: 500})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := io.Copy(io.Discard, r)
+		if !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), "more than 500 bytes come out of each") || n > freely+1<<20 {
+			t.Errorf("%s: %d bytes, %v", what, n, err)
+		}
+		if hints := errs.Hints(err); len(hints) != 1 || !strings.Contains(hints[0], "--max-ratio=N") {
+			t.Errorf("%s: hints %q", what, hints)
+		}
+		r.Close()
+	}
+}
+
+// forever is a byte and many zeroes, over and over.
+type forever struct{}
+
+func (forever) Read(p []byte) (int, error) {
+	p = p[:min(len(p), layer.Hole)]
+	clear(p)
+	p[0] = 1
+	return len(p), nil
+}
+
+// TestSparse: of zeroes, which become holes, more may come out than of data, but
+// not without end either.
+func TestSparse(t *testing.T) {
+	const size = 1 << 30
+	var b bytes.Buffer
+	packStream(t, &b, io.MultiReader(strings.NewReader("begin"), &same{left: size}, strings.NewReader("end")))
 	r, _, err := Reader(bytes.NewReader(b.Bytes()), fetchwire.Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	if n, err := io.Copy(io.Discard, r); !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), "more than 2000 bytes come out of each") || n > freely+1<<20 {
+	if n, err := io.Copy(io.Discard, r); err != nil || n != size+8 || n/int64(b.Len()) < 5000 {
+		t.Errorf("%d bytes of %d, %v", n, b.Len(), err)
+	}
+	endless := &content{kind: fetchwire.Bzip2, r: &same{left: 1 << 40}, packed: &source{n: 1000}, limits: fetchwire.Limits{}.Fill()}
+	n, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, endless, make([]byte, 1<<20))
+	if !errs.Is(err, errs.Corrupt) || n > (freely+1<<20)*zeroDiscount {
 		t.Errorf("%d bytes, %v", n, err)
 	}
 }
@@ -143,8 +198,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := zeroes(20 << 20)
-	if _, err := io.Copy(w, &n); err != nil {
+	if _, err := io.Copy(w, &same{left: 20 << 20}); err != nil {
 		t.Fatal(err)
 	}
 	w.Close()
