@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/fetchwire"
 )
@@ -76,8 +78,7 @@ func start(ctx context.Context, mode fetchwire.Mode, opts Options) (*Client, err
 		over: make(chan struct{}), sandbox: make(chan fetchwire.Sandbox, 1),
 	}
 	go c.receive()
-	if err := conn.Send(&fetchwire.Message{Setup: &opts.Setup}); err != nil {
-		err = c.blame(err)
+	if err := c.send(&fetchwire.Message{Setup: &opts.Setup}); err != nil {
 		c.end()
 		return nil, err
 	}
@@ -108,6 +109,17 @@ func (c *Client) Sandbox(ctx context.Context) (fetchwire.Sandbox, error) {
 	case <-ctx.Done():
 		return fetchwire.Sandbox{}, ctx.Err()
 	}
+}
+
+// send sends a message. If the conversation is over, the error says why: what
+// receive has found out.
+func (c *Client) send(m *fetchwire.Message, files ...*os.File) error {
+	err := c.conn.Send(m, files...)
+	if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, os.ErrClosed) {
+		<-c.over
+		return c.failed()
+	}
+	return err
 }
 
 // receive takes what rkt-fetch says until it is gone or says what it must not.

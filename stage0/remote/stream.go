@@ -51,10 +51,7 @@ func (c *Client) openInto(ctx context.Context, r *fetchwire.Request, progress fu
 	id, err := c.register(s.call)
 	s.id = id
 	if err == nil {
-		if err = c.conn.Send(&fetchwire.Message{ID: id, Request: r}, files...); errors.Is(err, unix.EPIPE) || errors.Is(err, os.ErrClosed) {
-			<-c.over // as the other side, or this one, has hung up
-			err = c.failed()
-		}
+		err = c.send(&fetchwire.Message{ID: id, Request: r}, files...)
 	}
 	if err != nil {
 		c.forget(id)

@@ -128,7 +128,7 @@ func (c *Client) Blob(ctx context.Context, r fetchwire.BlobRequest) (fetchwire.H
 		err = each(ctx, all, current, func(n int, e endpoint) error {
 			current = n
 			resp, err = c.do(ctx, e, http.MethodGet, "/blobs/"+want.OCI(), header.Clone(), what)
-			if err == nil && resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusPartialContent {
+			if err == nil && !brings(resp.StatusCode, header) {
 				resp.Body.Close()
 				err = web.StatusError(resp, what)
 			}
@@ -144,6 +144,12 @@ func (c *Client) Blob(ctx context.Context, r fetchwire.BlobRequest) (fetchwire.H
 	head := web.Head(resp)
 	head.MediaType, head.Digest, head.Size = r.Descriptor.MediaType, want.OCI(), r.Descriptor.Size
 	return head, d, nil
+}
+
+// brings says whether a download goes on with an answer: with all, a rest, or the
+// news that there is no such rest.
+func brings(status int, asked http.Header) bool {
+	return status == http.StatusOK || status == http.StatusPartialContent || status == http.StatusRequestedRangeNotSatisfiable && asked.Get("Range") != ""
 }
 
 func short(d string) string {

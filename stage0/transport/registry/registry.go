@@ -79,18 +79,22 @@ func (c *Client) endpoints(r fetchwire.Repository) []endpoint {
 // each tries the endpoints from the first on, until one does it. The error is
 // the registry's own, with those of the mirrors behind it.
 func each(ctx context.Context, all []endpoint, first int, try func(int, endpoint) error) error {
-	var last error
+	var last, before error
 	var others []string
 	for i := range all {
 		n := (first + i) % len(all)
 		e := all[n]
-		if e.otherwise && i > 0 && (last == nil || !web.SpeaksNoTLS(last)) {
+		switch {
+		case e.otherwise && i > 0 && !web.SpeaksNoTLS(before):
 			continue
+		case i > 0 && i == len(all)-1 && all[first].otherwise:
+			continue // the first one was this one, without TLS
 		}
 		err := try(n, e)
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
+		before = err
 		if e.mirror {
 			others = append(others, fmt.Sprintf("mirror %s: %v", e.name, err))
 			if last == nil {

@@ -20,12 +20,16 @@ import (
 // plainHint says who may allow plain http.
 const plainHint = "\"plainHTTP\" in registries.d allows it for a registry, --insecure-options=http for one command"
 
-// errPlain is what a server does that answers a TLS handshake in plain text.
-var errPlain = errors.New("speaks plain http, not https")
+// What a server does that answers a TLS handshake in plain text, and with what is
+// no answer at all.
+var (
+	errPlain = errors.New("speaks plain http, not https")
+	errNoTLS = errors.New("does not speak TLS")
+)
 
 // SpeaksNoTLS says whether what an error is about may be had by plain http.
 func SpeaksNoTLS(err error) bool {
-	return errors.Is(err, errPlain) || errors.Is(err, unix.ECONNREFUSED)
+	return errors.Is(err, errPlain) || errors.Is(err, errNoTLS) || errors.Is(err, unix.ECONNREFUSED)
 }
 
 // Explain says what went wrong on the way to an answer.
@@ -106,7 +110,7 @@ func explainTLS(err error, host string) error {
 		return errs.WithHint(errs.Newf(errs.Denied, "TLS handshake with %s: it says %w", host, op.Err),
 			"if it wants a client certificate, put NAME.cert and NAME.key into /etc/containers/certs.d/%s", host)
 	case errors.As(err, &record):
-		return errs.Newf(errs.Corrupt, "%s does not speak TLS", host)
+		return errs.WithHint(errs.Newf(errs.Corrupt, "%s %w", host, errNoTLS), "if it speaks plain http: "+plainHint)
 	}
 	return nil
 }

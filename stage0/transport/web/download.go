@@ -95,6 +95,14 @@ func (d *Download) open() (*http.Response, error) {
 		giveUp(nil)
 		return nil, err
 	}
+	if resp.StatusCode == http.StatusRequestedRangeNotSatisfiable && header.Get("Range") != "" {
+		// It has no such rest, or can't tell: all of it then, compared with what came.
+		resp.Body.Close()
+		if resp, err = d.want.Open(ctx, http.Header{}); err != nil {
+			giveUp(nil)
+			return nil, err
+		}
+	}
 	d.body = &body{r: resp.Body, giveUp: giveUp, window: d.c.limits.Stall, enough: d.c.limits.StallBytes}
 	d.chunked = false
 	switch resp.StatusCode {
