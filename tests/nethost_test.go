@@ -21,9 +21,10 @@ import (
 type netHost struct {
 	*host
 	pid      int
-	config   string // the folder of the local configuration
-	peer     string // the program netpeer
-	programs string // the folder of those that obey RKT_FAULT
+	config   string                    // the folder of the local configuration
+	peer     string                    // the program netpeer
+	programs string                    // the folder of those that obey RKT_FAULT
+	called   func(command string) bool // whether the plugin of strange was
 }
 
 // holdNetwork starts a process that keeps new namespaces, after the script has run in

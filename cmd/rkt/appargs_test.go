@@ -222,7 +222,7 @@ func TestNetFlags(t *testing.T) {
 	for line, want := range map[string]string{
 		"--net=default --net=default a": `network "default" is given twice`, "--net=host,default a": "network host can't be joined",
 		"--net=default:IP=10.0.0.2;IP=10.0.0.3 a": "network default: argument IP is given twice",
-		"--net=default,none a": "network none can't be joined", "--net=all:IP=1.2.3.4 a": `network all takes no arguments, such as "IP=1.2.3.4"`,
+		"--net=default,none a":                    "network none can't be joined", "--net=all:IP=1.2.3.4 a": `network all takes no arguments, such as "IP=1.2.3.4"`,
 		"--net=a:IP a": `network a: argument "IP": not NAME=VALUE`, "--net=a, a": "network without a name",
 		"--port=http a": "not NAME:[HOSTIP:]HOSTPORT", "--port=http:0 a": `"0": not a port`, "--port=http:x:80 a": `"x": not an IP address of the host`,
 		"--port=http:70000 a": "not a port", "--port=http:1 --port=http:2 a": "port http is given twice", "--port=_:1 a": "_",

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"text/tabwriter"
@@ -14,6 +15,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/stage0/config"
+	"github.com/rkt-pods/rkt/stage0/gc"
 	"github.com/rkt-pods/rkt/stage0/netctl"
 )
 
@@ -255,17 +257,37 @@ harm at any time.`,
 }
 
 func newNetGC(g *globals) *cobra.Command {
-	return &cobra.Command{
+	var force bool
+	cmd := &cobra.Command{
 		Use: "gc", Short: "Remove addresses, rules and names that no pod holds", Args: noArgs,
-		Long: `Removes leases of addresses, rules and names that belong to pods of this data
-folder which are gone, and lets plugins that can do the same. What an ended pod
-holds still is released by "rkt gc", which does this too.`,
+		Long: `Releases what ended pods of this data folder still hold of networks, removes
+leases of addresses, rules and names that belong to pods which are gone, and
+lets plugins that can do the same. "rkt gc" does all of this too.
+
+A plugin that fails to release what it made is asked again each time, and its
+pod stays. With --force it is not asked any more: rkt gives back its own part,
+and what the plugin has made elsewhere stays there. The exit code is 10 if
+something could not be released.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return g.onNetworks(func(h host, networks []poddir.Network) error {
-				return g.sweepNetworks(cmd.Context(), h, networks)
+				ended, err := netctl.ReleaseEnded(cmd.Context(), h.pods, force)
+				var failures []gc.Failure
+				for _, e := range ended {
+					if e.Err != nil {
+						failures = append(failures, gc.Failure{What: "a network", Err: e.Err})
+						continue
+					}
+					fmt.Fprintf(g.stdout, "network of pod %s\n", e.UUID)
+				}
+				if err = errors.Join(err, g.sweepNetworks(cmd.Context(), h, networks)); err != nil {
+					return err
+				}
+				return incomplete(failures)
 			})
 		},
 	}
+	cmd.Flags().BoolVar(&force, "force", false, "give up what a plugin does not release")
+	return cmd
 }
 
 func (g *globals) sweepNetworks(ctx context.Context, h host, networks []poddir.Network) error {

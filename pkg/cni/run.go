@@ -189,14 +189,15 @@ func (r *Runner) exec(ctx context.Context, path, version string, c Call) ([]byte
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
 	cmd.WaitDelay = time.Second // for one that left its group and holds the pipes
+	began := time.Now()
 	err := cmd.Run()
 	said := strings.TrimSpace(stderr.String())
 	switch {
 	case ctx.Err() != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded):
-		err := errs.Newf(errs.Unavailable, "no answer after %s, killed%s", r.Deadline, quoted(said))
+		err := errs.Newf(errs.Unavailable, "no answer after %s, killed%s", time.Since(began).Round(time.Second/10), quoted(said))
 		return nil, errs.WithHint(err, "%s hangs; what it waits for may be in its own log", path)
 	case ctx.Err() != nil:
-		return nil, ctx.Err()
+		return nil, errs.Newf(errs.Unavailable, "%w, killed%s", context.Cause(ctx), quoted(said))
 	case stdout.Len() > maxOutput:
 		return nil, errs.Newf(errs.Corrupt, "more than %d bytes of output", maxOutput)
 	case err != nil:

@@ -92,42 +92,57 @@ func Silence(ctx context.Context, rec poddir.NetRecord) error {
 	return Unpublish(ctx, rec)
 }
 
-// Released says how much is left to release from.
+// Released says how much is left to release from, and how.
 type Released struct {
 	NetNS    string // path of the namespace, "" if it is gone
 	Silenced bool   // Silence has done its part
+	Abandon  bool   // other plugins are not asked any more
 }
 
 // Release gives back everything that the record names, each part also when
-// another could not be. It may be called again.
-func Release(ctx context.Context, rec poddir.NetRecord, o Released) error {
+// another could not be. With an error, the record of what is left is returned
+// too. It may be called again.
+func Release(ctx context.Context, rec poddir.NetRecord, o Released) (poddir.NetRecord, error) {
 	if rec.ContainerID == "" {
-		return nil
+		return rec, nil
 	}
 	mine := func(owner string) bool { return owner == rec.ContainerID }
-	var err error
 	// First, so that no packet for this pod reaches the next with its address,
 	// and no element of that one is taken for this pod's.
 	if !o.Silenced {
-		if err = dropElements(ctx, mine); err != nil {
-			return err
+		if err := dropElements(ctx, mine); err != nil {
+			rec.Failed = err.Error()
+			return rec, err
 		}
 	}
+	var err error
+	left := rec
+	left.Attachments, left.Ports = nil, nil
 	for _, a := range slices.Backward(rec.Attachments) {
-		err = errors.Join(err, changeNames(ctx, a.Name, nil, mine))
+		aerr := changeNames(ctx, a.Name, nil, mine)
 		if a.Started {
-			err = errors.Join(err, detach(ctx, rec, a, o))
+			aerr = errors.Join(aerr, detach(ctx, rec, a, o))
 		}
+		if aerr != nil {
+			left.Attachments = slices.Insert(left.Attachments, 0, a)
+		}
+		err = errors.Join(err, aerr)
 	}
 	for _, dir := range hostLocalDirs(rec.Attachments) {
 		err = errors.Join(err, free(dir, mine))
 	}
-	return err
+	if err != nil {
+		left.Failed = err.Error()
+	}
+	return left, err
 }
 
 func detach(ctx context.Context, rec poddir.NetRecord, a poddir.Attachment, o Released) error {
 	l, err := cni.Parse(a.Config)
 	if err == nil {
+		if o.Abandon {
+			l.Plugins = slices.DeleteFunc(l.Plugins, func(p cni.Plugin) bool { return p.Type != TypePTP })
+		}
 		at := cni.Attachment{ContainerID: rec.ContainerID, IfName: a.IfName, NetNS: o.NetNS, Args: a.Args}
 		err = Runner(rec.PluginDirs, nil).Del(ctx, l, at, a.Result)
 	}

@@ -73,6 +73,9 @@ type NetRecord struct {
 	Attachments []Attachment `json:"attachments"`
 	Ports       []Forward    `json:"ports,omitempty"`
 	PodName     string       `json:"podName"` // by which others on its networks find it
+	// Failed says why Attachments, all that is left of them, could not be
+	// released; "" before that was tried.
+	Failed string `json:"failed,omitempty"`
 }
 
 // Attachment is one interface of the pod.

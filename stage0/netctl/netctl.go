@@ -107,6 +107,28 @@ func Sweep(ctx context.Context, pods pod.Pods, networks []poddir.Network, plugin
 	return found, err
 }
 
+// Ended is an ended pod that held something of networks.
+type Ended struct {
+	UUID string
+	Err  error // why it does so still
+}
+
+// ReleaseEnded gives back what ended pods hold still. With abandon, what the
+// plugins of others made is left to them.
+func ReleaseEnded(ctx context.Context, pods pod.Pods, abandon bool) ([]Ended, error) {
+	members, err := Members(pods)
+	if err != nil {
+		return nil, err
+	}
+	var list []Ended
+	for _, m := range members {
+		if m.Pod.State != pod.Running {
+			list = append(list, Ended{m.Pod.UUID, pods.ReleaseNetwork(ctx, m.Pod.UUID, abandon)})
+		}
+	}
+	return list, nil
+}
+
 // foreign says whether other programs are to be asked.
 func foreign(l *cni.List) bool {
 	return slices.ContainsFunc(l.Plugins, func(p cni.Plugin) bool { return p.Type != network.TypePTP })
@@ -156,7 +178,11 @@ func Check(ctx context.Context, pods pod.Pods, networks []poddir.Network) ([]Pro
 	var recs []poddir.NetRecord
 	for _, m := range members {
 		if m.Pod.State != pod.Running {
-			list = append(list, Problem{m.Pod.UUID, fmt.Sprintf("is %s and holds its network still", m.Pod.State)})
+			text := fmt.Sprintf("is %s and holds its network still", m.Pod.State)
+			if why := m.Record.Failed; why != "" {
+				text += ": " + strings.ReplaceAll(why, "\n", "; ")
+			}
+			list = append(list, Problem{m.Pod.UUID, text})
 			continue
 		}
 		recs = append(recs, m.Record)

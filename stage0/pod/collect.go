@@ -250,7 +250,7 @@ func (p Pods) remove(dir poddir.Dir) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := p.releaseNetwork(dir); err != nil {
+	if err := p.releaseNetwork(dir, false); err != nil {
 		return err
 	}
 	if err := p.removeRunDir(dir.UUID()); err != nil {

@@ -244,12 +244,13 @@ func (a *Attached) Release(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, releaseDeadline)
 	defer cancel()
-	err := network.Release(ctx, a.rec, network.Released{NetNS: a.path, Silenced: a.silenced})
+	left, err := network.Release(ctx, a.rec, network.Released{NetNS: a.path, Silenced: a.silenced})
 	a.ports.close()
 	_ = unix.Close(a.netns) // only read
 	a.netns = -1
 	if err != nil {
-		return err
+		a.rec = left
+		return errors.Join(err, a.write())
 	}
 	if err := fault.Step("network.forget"); err != nil {
 		return err

@@ -20,9 +20,13 @@ func (p *pod) attach(in *inputs, planned plan.Pod) error {
 	}
 	storeID := filepath.Base(filepath.Dir(p.runDir))
 	var err error
-	p.network, err = network.Setup(p.ctx, network.Config{
+	ctx, finish := p.interruptible()
+	p.network, err = network.Setup(ctx, network.Config{
 		Plan: planned.Network, Dir: p.records.dir, StoreID: storeID, NetNS: p.box.netns(),
 	})
+	if finish() && err != nil {
+		return errInterrupted
+	}
 	if err != nil {
 		return err
 	}
@@ -51,10 +55,10 @@ func (p *pod) attach(in *inputs, planned plan.Pod) error {
 	if err := hosts(others); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(p.ctx)
+	watched, cancel := context.WithCancel(p.ctx)
 	p.unwatch = cancel
 	p.beside.Go(func() {
-		if err := p.network.Watch(ctx, hosts); err != nil {
+		if err := p.network.Watch(watched, hosts); err != nil {
 			p.report(fmt.Errorf("/etc/hosts is not kept current: %w", err))
 		}
 	})
@@ -79,7 +83,14 @@ func (p *pod) boundNetwork(b plan.Bandwidth, strict bool) error {
 
 // detach gives everything back once no process of the pod is left.
 func (p *pod) detach() error {
-	if err := p.network.Release(p.ctx); err != nil {
+	ctx, finish := p.interruptible()
+	defer func() { p.stopped = finish() || p.stopped }()
+	if p.stopped {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, stoppedRelease)
+		defer cancel()
+	}
+	if err := p.network.Release(ctx); err != nil {
 		return fmt.Errorf("network: %w", err)
 	}
 	return nil

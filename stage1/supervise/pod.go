@@ -59,6 +59,8 @@ type pod struct {
 	signals chan os.Signal
 	calls   chan call
 	over    chan struct{} // closed when the event loop has ended
+	early   []func()      // what came before the loop, and goes before its first event
+	late    []call        // the rest of it
 
 	waiters []waiter // who asked for something and waits for it
 	broken  error    // a record that is not final could not be written
@@ -124,17 +126,14 @@ func (p *pod) find(name string) *app {
 // loop runs the pod from its first event to its recorded end.
 func (p *pod) loop(first lifecycle.Event) {
 	defer close(p.over)
-	// A stop that came during the set-up spares the apps their start.
-	for pending := true; pending; {
-		select {
-		case s := <-p.signals:
-			p.signal(s)
-		default:
-			pending = false
-		}
-	}
+	p.catchUp()
 	p.handle(happened{event: first, at: time.Now()})
 	p.giveUp()
+	for _, c := range p.late {
+		p.call(c)
+		p.giveUp()
+	}
+	p.late = nil
 	idle := time.NewTimer(idleAfter)
 	defer idle.Stop()
 	watchdog, stop := p.herald.watchdog(p.watchdog)

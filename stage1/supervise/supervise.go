@@ -106,6 +106,9 @@ func (p *pod) run(in *inputs, err error, open func(plan.Pod, *records) (box, err
 	if err == nil {
 		err = p.setUp(in, planned, open)
 	}
+	if errors.Is(err, errInterrupted) {
+		err = nil // the stop comes before the start, which no app sees then
+	}
 	if err == nil {
 		p.loop(lifecycle.Start{})
 	} else {
@@ -357,8 +360,7 @@ func (p *pod) flush() {
 		for {
 			select {
 			case s := <-p.signals:
-				switch s {
-				case syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGHUP:
+				if asksToEnd(s) || s == syscall.SIGHUP {
 					cancel()
 				}
 			case <-done:
