@@ -56,7 +56,9 @@ func (a *applier) placeOn(name, dir, file, want string, v2 bool) error {
 	}
 	text := want
 	if want == limits.Lifted {
-		asked, text = have, "\n" // nothing at all would not be written
+		// An empty list would mean the same on v2, which refuses it for a
+		// cgroup with processes that has a list.
+		asked, text = have, writeList(have)
 	}
 	for _, n := range asked {
 		if !slices.Contains(have, n) {
