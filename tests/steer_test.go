@@ -132,6 +132,12 @@ func TestWaitAndRemoved(t *testing.T) {
 	}
 	killed := h.start(nil, app{name: "x", script: `sleep 1000`})
 	killed.running()
+	if res := h.rkt("wait", killed.uuid(), "no-such-pod"); res.code != 254 || res.stdout != "" || !strings.Contains(res.stderr, `no matches found for "no-such-pod"`) {
+		t.Errorf("%s", res)
+	}
+	if res := h.rkt("wait", "--timeout=100ms", killed.uuid(), p.uuid()); res.code != 124 || res.stdout != p.uuid()+" 7\n" || !strings.Contains(res.stderr, "still running after 100ms") || !strings.Contains(res.stderr, `"rkt stop `+killed.uuid()+`"`) {
+		t.Errorf("%s", res)
+	}
 	if err := killed.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -176,6 +182,11 @@ func TestPodNames(t *testing.T) {
 		text := h.must("list", "--full", "--filter="+filter)
 		if strings.Contains(text, uuid) != want {
 			t.Errorf("--filter=%s:\n%s", filter, text)
+		}
+	}
+	for _, bad := range []string{"state=over", "size=3", "state"} {
+		if res := h.rkt("list", "--filter="+bad); res.code != 254 || res.stdout != "" {
+			t.Errorf("%s", res)
 		}
 	}
 	if text := h.must("list", "--format=json", "--filter=label=tier", "--filter=label=zone=1"); strings.Count(text, `"uuid"`) != 1 || !strings.Contains(text, `"name":"db"`) {

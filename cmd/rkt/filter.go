@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
+	"github.com/rkt-pods/rkt/stage0/pod"
 )
 
 // listFilter is what all pods of a list have in common.
@@ -19,6 +20,9 @@ func (f *listFilter) add(s string) error {
 	var holds func(view) bool
 	switch key {
 	case "state":
+		if !slices.Contains(pod.States(), pod.State(val)) {
+			return errs.WithHint(errs.Newf(errs.Usage, "%q: no state of a pod", val), "the states are %s", strings.Join(stateNames(), ", "))
+		}
 		holds = func(v view) bool { return string(v.state) == val }
 	case "name":
 		holds = func(v view) bool { return v.name == val }
@@ -35,6 +39,13 @@ func (f *listFilter) add(s string) error {
 	}
 	*f = append(*f, holds)
 	return nil
+}
+
+func stateNames() (names []string) {
+	for _, s := range pod.States() {
+		names = append(names, string(s))
+	}
+	return names
 }
 
 func (f listFilter) apply(views []view) []view {

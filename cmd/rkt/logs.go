@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -34,7 +35,7 @@ func newLogs(g *globals) *cobra.Command {
 		Use:   "logs [FLAGS] UUID",
 		Short: "Print what a pod's apps have written",
 		Long: `Prints what the apps have written so far, each stream to the same one of this
-command. With several apps each line begins with the app's name. What was written
+command, and in its order where both are one terminal or file. With several apps each line begins with the app's name. What was written
 by the executions of an app is there until the pod is removed, but for what
 rotation has dropped, and for old executions of an app that was often restarted:
 the last 50 that have ended stay, or fewer if their logs together are larger than
@@ -51,7 +52,14 @@ line (or data, in base64, if it is no text), and partial if it has no end.`,
 		o.since, err = parseSince(v, time.Now())
 		return err
 	})
-	fs.IntVar(&o.tail, "tail", -1, "only the last lines, so many")
+	value(fs, "tail", "N", "only the last lines, so many", func(v string) error {
+		n, err := strconv.Atoi(v)
+		if err != nil || n < 0 {
+			return errs.Newf(errs.Usage, "%q: not a number from 0 on", v)
+		}
+		o.tail = n
+		return nil
+	})
 	value(fs, "stream", "stdout|stderr", "only this stream", func(v string) error {
 		o.stream = crilog.Stream(v)
 		if o.stream != crilog.Stdout && o.stream != crilog.Stderr {

@@ -73,6 +73,52 @@ func TestLogSink(t *testing.T) {
 	}
 }
 
+// TestLogSinkOfOneFile: where both streams lead to the same file they come out
+// in their order, and a line without an end keeps its time.
+func TestLogSinkOfOneFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out")
+	file := func() *os.File {
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = f.Close() })
+		return f
+	}
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for format, want := range map[string]string{
+		"": "one\ntwo\nthree\n",
+		"json": `{"time":"2026-01-02T03:04:05Z","app":"a","attempt":0,"stream":"stdout","line":"one"}` + "\n" +
+			`{"time":"2026-01-02T03:04:06Z","app":"a","attempt":0,"stream":"stderr","line":"two"}` + "\n" +
+			`{"time":"2026-01-02T03:04:07Z","app":"a","attempt":0,"stream":"stdout","line":"three"}` + "\n" +
+			`{"time":"2026-01-02T03:04:08Z","app":"a","attempt":0,"stream":"stdout","line":"end","partial":true}` + "\n",
+	} {
+		if err := os.RemoveAll(path); err != nil {
+			t.Fatal(err)
+		}
+		g := &globals{stdout: &checkedFile{f: file()}, stderr: file()}
+		if format == "" {
+			want += "end"
+		}
+		s := newLogSink(g, logsOptions{tail: -1, format: format}, false)
+		for i, e := range []crilog.Entry{
+			{Stream: crilog.Stdout, Content: []byte("one")}, {Stream: crilog.Stderr, Content: []byte("two")},
+			{Stream: crilog.Stdout, Content: []byte("three")}, {Stream: crilog.Stdout, Content: []byte("end"), Partial: true},
+		} {
+			e.Time = at.Add(time.Duration(i) * time.Second)
+			if err := s.take("a", 0, e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.end(); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(path); err != nil || string(got) != want {
+			t.Errorf("--format=%s:\n%q, %v, want\n%q", format, got, err, want)
+		}
+	}
+}
+
 func TestParseSince(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for text, want := range map[string]time.Time{

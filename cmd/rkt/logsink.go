@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"io"
+	"maps"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -16,8 +17,8 @@ type logSink struct {
 	o       logsOptions
 	out     map[crilog.Stream]*output
 	prefix  bool
-	partial map[lineKey][]byte // lines that have not ended, where whole ones are needed
-	tail    *tail              // nil once it has been printed
+	partial map[lineKey]unended // where whole lines are needed
+	tail    *tail               // nil once it has been printed
 }
 
 // lineKey names a stream that lines come from.
@@ -27,6 +28,12 @@ type lineKey struct {
 	stream  crilog.Stream
 }
 
+// unended is a line so far.
+type unended struct {
+	text []byte
+	at   time.Time // of what came last
+}
+
 type output struct {
 	w   io.Writer
 	buf []byte
@@ -34,8 +41,12 @@ type output struct {
 
 func newLogSink(g *globals, o logsOptions, prefix bool) *logSink {
 	s := &logSink{
-		o: o, prefix: prefix, partial: map[lineKey][]byte{},
+		o: o, prefix: prefix, partial: map[lineKey]unended{},
 		out: map[crilog.Stream]*output{crilog.Stdout: {w: g.stdout}, crilog.Stderr: {w: g.stderr}},
+	}
+	if g.oneOutput() {
+		// What was written first is printed first.
+		s.out[crilog.Stderr] = s.out[crilog.Stdout]
 	}
 	if o.tail >= 0 {
 		s.tail = &tail{most: o.tail, open: map[lineKey]*tailLine{}}
@@ -81,7 +92,8 @@ func (s *logSink) print(app string, attempt int, e crilog.Entry) error {
 	if err := s.endLines(func(k lineKey) bool { return k.app == app && k.stream == e.Stream && k.attempt < attempt }); err != nil {
 		return err
 	}
-	line, begun := s.partial[key]
+	so, begun := s.partial[key]
+	line := so.text
 	if !begun && s.o.format == "" {
 		if s.o.timestamps {
 			line = append(line, e.Time.Format(time.RFC3339Nano)+" "...)
@@ -92,7 +104,7 @@ func (s *logSink) print(app string, attempt int, e crilog.Entry) error {
 	}
 	line = append(line, e.Content...)
 	if e.Partial {
-		s.partial[key] = line
+		s.partial[key] = unended{line, e.Time}
 		return nil
 	}
 	delete(s.partial, key)
@@ -147,16 +159,18 @@ func (s *logSink) end() error {
 
 // endLines prints lines to which nothing is added any more.
 func (s *logSink) endLines(which func(lineKey) bool) error {
-	for key, line := range s.partial {
+	keys := slices.SortedFunc(maps.Keys(s.partial), func(a, b lineKey) int { return s.partial[a].at.Compare(s.partial[b].at) })
+	for _, key := range keys {
 		if !which(key) {
 			continue
 		}
+		line := s.partial[key]
 		delete(s.partial, key)
 		var err error
 		if s.o.format != "" {
-			err = s.json(key, crilog.Entry{Partial: true, Time: time.Now().UTC()}, line)
+			err = s.json(key, crilog.Entry{Partial: true, Time: line.at}, line.text)
 		} else {
-			err = s.out[key.stream].write(append(line, '\n'))
+			err = s.out[key.stream].write(append(line.text, '\n'))
 		}
 		if err != nil {
 			return err

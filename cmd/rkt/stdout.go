@@ -30,6 +30,16 @@ func (c *checkedFile) Write(p []byte) (int, error) {
 	return n, c.err
 }
 
+// oneOutput says whether stdout and stderr are the same file, as in a terminal.
+func (g *globals) oneOutput() bool {
+	if g.stdout == nil || g.stderr == nil {
+		return false
+	}
+	out, oerr := g.stdout.f.Stat()
+	errout, eerr := g.stderr.Stat()
+	return oerr == nil && eerr == nil && os.SameFile(out, errout)
+}
+
 // Fd is the descriptor, for whoever asks whether it is a terminal.
 func (c *checkedFile) Fd() uintptr { return c.f.Fd() }
 

@@ -45,6 +45,8 @@ signals, those that were started last at first, and are killed when their stop
 timeouts are over. --force kills them at once, also when the pod's supervisor
 doesn't answer.
 
+A further stop with --time may shorten the time of one that is under way.
+
 With --app it stops that app only, which is then finished and not failed.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if call.App != "" && call.Force {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -26,6 +27,7 @@ func newWait(g *globals) *cobra.Command {
 		Short: "Wait for pods to end, and give their exit code",
 		Long: `Waits until each pod has ended and prints a line for each, its UUID and its exit
 code. The exit code is the pod's; of several, that of the first that is not 0.
+With --timeout those that have ended by then are printed too.
 
 A pod that was removed is still known until the grace period since its end is
 over, when gc forgets it.`,
@@ -59,17 +61,7 @@ func runWait(ctx context.Context, g *globals, o waitOptions, args []string) erro
 	if err != nil {
 		return err
 	}
-	all := []ended{}
-	err = o.timeout.do(ctx, words[0], func(ctx context.Context) error {
-		for _, word := range words {
-			e, err := waitFor(ctx, h.pods, word)
-			if err != nil {
-				return err
-			}
-			all = append(all, e)
-		}
-		return nil
-	})
+	all, err := waitForAll(ctx, h.pods, words, o.timeout)
 	if perr := printEnded(g, o.format, all); perr != nil || err != nil {
 		return errors.Join(err, perr)
 	}
@@ -79,6 +71,50 @@ func runWait(ctx context.Context, g *globals, o waitOptions, args []string) erro
 		}
 	}
 	return nil
+}
+
+// waitForAll waits for all pods at once and returns those that have ended, in
+// the order of the words. A word that means no pod is told before anything is
+// waited for.
+func waitForAll(ctx context.Context, pods pod.Pods, words []string, timeout waitFlag) ([]ended, error) {
+	known := make([]*ended, len(words)) // nil as long as the pod has not ended
+	uuids := make([]string, len(words))
+	for i, word := range words {
+		found, err := pods.Find(word)
+		if errs.Is(err, errs.NotFound) {
+			var e ended
+			e, err = buried(pods, word, err)
+			known[i] = &e
+		}
+		if err != nil {
+			return []ended{}, err
+		}
+		uuids[i] = found.UUID
+	}
+	failed := make([]error, len(words))
+	var wg sync.WaitGroup
+	for i, uuid := range uuids {
+		if known[i] != nil {
+			continue
+		}
+		wg.Go(func() {
+			failed[i] = timeout.do(ctx, words[i], func(ctx context.Context) error {
+				e, err := waitFor(ctx, pods, uuid)
+				if err == nil {
+					known[i] = &e
+				}
+				return err
+			})
+		})
+	}
+	wg.Wait()
+	all := []ended{}
+	for _, e := range known {
+		if e != nil {
+			all = append(all, *e)
+		}
+	}
+	return all, errors.Join(failed...)
 }
 
 func printEnded(g *globals, format string, all []ended) error {
@@ -93,16 +129,15 @@ func printEnded(g *globals, format string, all []ended) error {
 	return nil
 }
 
-// waitFor waits for one pod, which may be removed meanwhile or have been before.
-func waitFor(ctx context.Context, pods pod.Pods, word string) (ended, error) {
-	found, err := pods.Find(word)
-	if errs.Is(err, errs.NotFound) {
-		return buried(pods, word, err)
+// waitFor waits for one pod, which may be removed meanwhile.
+func waitFor(ctx context.Context, pods pod.Pods, uuid string) (ended, error) {
+	found, err := pods.Get(uuid)
+	if errors.Is(err, fs.ErrNotExist) {
+		return buried(pods, uuid, err)
 	}
 	if err != nil {
 		return ended{}, err
 	}
-	uuid := found.UUID
 	if found.Folder != poddir.Garbage {
 		if found, err = pods.WaitOver(ctx, uuid); errors.Is(err, fs.ErrNotExist) {
 			return buried(pods, uuid, err)

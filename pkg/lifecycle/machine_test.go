@@ -48,6 +48,30 @@ func TestSecondSignalKills(t *testing.T) {
 		EndPod{Code: 137, Cause: poddir.CauseStopped, App: "a"})
 }
 
+// A stop that names its time counts too for what is being stopped already, and
+// for what is still to be asked.
+func TestHasten(t *testing.T) {
+	soon := time.Second
+	again := StopRequested{At: time.Unix(100, 0), Patient: true, Stopping: Stopping{Timeout: &soon, Signal: 2}}
+	m := newMachine(t, AnyOnFailure, App{Name: "db"}, App{Name: "web", After: []After{{App: "db", Condition: OnStarted}}})
+	m.Handle(Start{})
+	for _, name := range []string{"db", "web"} {
+		m.Handle(AppStarted{App: name})
+	}
+	expect(t, m, at(1), SignalApp{"web", sigTerm}, ArmStopTimer{App: "web"})
+	expect(t, m, StopRequested{At: time.Unix(99, 0), Patient: true})
+	expect(t, m, again, ArmStopTimer{App: "web", Timeout: &soon})
+	expect(t, m, AppExited{App: "web", Exit: term}, FinishApp{App: "web", Reason: poddir.Stopped, Exit: term},
+		SignalApp{"db", sigTerm}, ArmStopTimer{App: "db", Timeout: &soon})
+
+	m = machine(t, All, "a", "b")
+	m.Handle(Start{})
+	m.Handle(AppStarted{App: "a"})
+	expect(t, m, AppStop{App: "a"}, SignalApp{"a", sigTerm}, ArmStopTimer{App: "a"})
+	expect(t, m, AppStop{App: "a", Stopping: Stopping{Timeout: &soon}}, ArmStopTimer{App: "a", Timeout: &soon})
+	expect(t, m, again, ArmStopTimer{App: "a", Timeout: &soon}, ArmStopTimer{App: "b", Timeout: &soon})
+}
+
 // A stop while an app starts must neither be lost nor signal another process.
 func TestStopWhileStarting(t *testing.T) {
 	m := machine(t, AnyOnFailure, "a")

@@ -47,9 +47,23 @@ func (m *Machine) ask(a *app) {
 	m.do(ArmStopTimer{a.Name, a.restarts, a.how.Timeout})
 }
 
+// hasten is for an app that is asked to end once more: the time that is named
+// then counts as well, and the first to be over kills. A signal is sent once.
+func (m *Machine) hasten(a *app, how Stopping) {
+	if a.stopping == "" || how.Timeout == nil {
+		return
+	}
+	if a.asked == 0 {
+		a.how.Timeout = how.Timeout
+	} else if a.phase == starting || a.phase == running {
+		m.do(ArmStopTimer{a.Name, a.restarts, how.Timeout})
+	}
+}
+
 // halt asks one app to end that starts or runs.
 func (m *Machine) halt(a *app, how Stopping) {
 	if a.asked != 0 {
+		m.hasten(a, how)
 		return
 	}
 	a.stopping, a.how = poddir.Stopped, how
@@ -86,10 +100,14 @@ func (m *Machine) stopRequested(e StopRequested) {
 	if m.stopAt != nil {
 		if !e.Patient && e.At.Sub(*m.stopAt) >= secondSignal {
 			m.killRequested()
+			return
 		}
-		return
+	} else {
+		m.stopAt = &e.At
 	}
-	m.stopAt = &e.At
+	for _, a := range slices.Backward(m.apps) {
+		m.hasten(a, e.Stopping)
+	}
 	m.stop(poddir.Stopped, e.Stopping)
 }
 

@@ -23,6 +23,14 @@ const (
 	Garbage        State = "garbage"
 )
 
+// States lists all states in the order of a pod's life.
+func States() []State {
+	return []State{
+		Embryo, Preparing, AbortedPrepare, Prepared, Running, Exiting, Exited,
+		ExitedDeleting, ExitedGarbage, Deleting, Garbage,
+	}
+}
+
 // row is one line of the table.
 type row struct {
 	folder    poddir.Folder

@@ -40,9 +40,9 @@ type app struct {
 	written poddir.AttemptDir
 	stale   []string
 	log     *crilog.Writer
-	ctx     context.Context    // ends with the execution, or when it is killed
-	abort   context.CancelFunc // ends ctx; both are set by the event loop
-	beside  crew               // probes and hooks, which end with the main process
+	ctx     context.Context         // ends with the execution, or when it is killed
+	abort   context.CancelCauseFunc // ends ctx; both are set by the event loop
+	beside  crew                    // probes and hooks, which end with the main process
 
 	base    launch.App     // set by the event loop from the event, as is process
 	process launch.Process // nil until the program runs
@@ -84,7 +84,7 @@ func (a *app) live() {
 		exit = lifecycle.Exit{Code: lifecycle.CodeSetup}
 		a.report(err)
 	}
-	a.abort()
+	a.abort(nil)
 	a.beside.finish()
 	if err := started.end(); err != nil {
 		a.report(err)

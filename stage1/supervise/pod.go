@@ -237,7 +237,7 @@ func (p *pod) do(action lifecycle.Action, at time.Time) {
 	case lifecycle.StartApp:
 		a := p.find(x.App)
 		p.write(a, func(s *poddir.Status) { s.State = poddir.Starting })
-		a.ctx, a.abort = context.WithCancel(p.ctx)
+		a.ctx, a.abort = context.WithCancelCause(p.ctx)
 		go a.live()
 	case lifecycle.SignalApp:
 		p.find(x.App).askToEnd(syscall.Signal(x.Signal))
@@ -261,7 +261,7 @@ func (p *pod) do(action lifecycle.Action, at time.Time) {
 	case lifecycle.ArmBackoff:
 		p.armBackoff(x)
 	case lifecycle.KillApp:
-		p.find(x.App).abort()
+		p.find(x.App).abort(errKilled)
 		if err := p.groups.kill(x.App); err != nil {
 			p.report(fmt.Errorf("app %s: kill: %w", x.App, err))
 		}

@@ -183,6 +183,9 @@ func TestPreStopHangs(t *testing.T) {
 	if s := tp.statusOf("a"); s.Reason != poddir.KilledAfterTimeout {
 		t.Errorf("status %s", text(s))
 	}
+	if len(tp.notified) != 1 || !strings.Contains(tp.notified[0].Error(), "pre-stop hook: exec:sleep 1000: the app was killed before") {
+		t.Errorf("told: %v", tp.notified)
+	}
 }
 
 func TestPostStartFails(t *testing.T) {

@@ -2,6 +2,7 @@ package supervise
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"syscall"
@@ -136,7 +137,7 @@ func (a *app) askToEnd(s syscall.Signal) {
 	}
 	base := a.base
 	a.beside.start(func() {
-		if err := a.hook(a.ctx, base, "pre-stop", *a.plan.PreStop); err != nil && a.ctx.Err() == nil {
+		if err := a.hook(a.ctx, base, "pre-stop", *a.plan.PreStop); err != nil && (a.ctx.Err() == nil || errors.Is(err, errKilled)) {
 			a.report(err) // and the app is to end all the same
 		}
 		if a.ctx.Err() == nil { // else it has ended, or was killed
@@ -144,6 +145,9 @@ func (a *app) askToEnd(s syscall.Signal) {
 		}
 	})
 }
+
+// errKilled ends what goes on in an app that is killed.
+var errKilled = errors.New("the app was killed before it was done")
 
 // signal sends a signal to the app's main process, which may be gone.
 func (a *app) signal(s syscall.Signal) {
