@@ -109,6 +109,8 @@ func keyValues(s string) (first string, kv map[string]string, order []string, er
 			first = part
 		case !ok:
 			return "", nil, nil, errs.Newf(errs.Usage, "%q: not KEY=VALUE", part)
+		case v == "":
+			return "", nil, nil, errs.Newf(errs.Usage, "%q: no value", part)
 		default:
 			if _, twice := kv[k]; twice {
 				return "", nil, nil, errs.Newf(errs.Usage, "%q is given twice", k)

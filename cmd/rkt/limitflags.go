@@ -142,6 +142,9 @@ func addIsolator(list *[]appc.Isolator, iso appc.Isolator) error {
 // checkIsolator knows also what is only a matter of sense, such as a memory
 // limit without its unit.
 func checkIsolator(iso appc.Isolator) error {
+	if err := iso.CheckKeys(); err != nil {
+		return err
+	}
 	if iso.Name == appc.IsoSwap { // alone it has no sense, but the rest may follow
 		return appc.CheckIsolators([]appc.Isolator{iso})
 	}

@@ -162,11 +162,7 @@ func (a *appArgs) setMount(v string) error {
 	}
 	for _, key := range order {
 		switch key {
-		case "volume", "target":
-		case "subPath":
-			if m.SubPath == "" {
-				err = errs.Newf(errs.Usage, "subPath: empty")
-			}
+		case "volume", "target", "subPath":
 		case "readOnly":
 			m.ReadOnly, err = parseBool(key, kv[key])
 		case "nested":
@@ -228,7 +224,7 @@ func (a *appArgs) setTmpfs(v string) error {
 }
 
 func (a *appArgs) addDevices(v string) error {
-	for _, s := range list(v) {
+	for s := range strings.SplitSeq(v, ",") {
 		if _, err := podspec.ParseDevice(s); err != nil {
 			return err
 		}

@@ -79,7 +79,7 @@ func TestMountErrors(t *testing.T) {
 	for word, want := range map[string]string{
 		"--mount=v,target=/v":                  "not volume=NAME,target=PATH",
 		"--mount=volume=v":                     "not volume=NAME,target=PATH",
-		"--mount=volume=v,target=/v,subPath=":  "subPath: empty",
+		"--mount=volume=v,target=/v,subPath=":  "no value",
 		"--mount=volume=v,target=/v,ro=true":   `"ro": unknown key of a mount`,
 		"--mount=volume=v,target=/v,nested=no": "nested=no",
 		"--tmpfs=size=1Mi":                     "not PATH",

@@ -1,6 +1,7 @@
 package appc
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -176,6 +177,35 @@ func between(data json.RawMessage, low, high int64) error {
 	}
 	if n < low || n > high {
 		return fmt.Errorf("value: %d: not in %d…%d", n, low, high)
+	}
+	return nil
+}
+
+// CheckKeys refuses a key of the isolator's value that has no meaning there,
+// where a slip would be passed over. Images are read without: theirs may be of
+// a later specification.
+func (i Isolator) CheckKeys() error {
+	var v any
+	switch i.Name {
+	case IsoCapsRetain, IsoCapsRemove, IsoSeccompRetain, IsoSeccompRemove:
+		v = &StringSet{}
+	case IsoCPU, IsoMemory, IsoBlockBandwidth, IsoBlockIOPS, IsoNetworkBandwidth:
+		v = &Resource{}
+	case IsoSELinux:
+		v = &struct{ User, Role, Type, Level string }{}
+	case IsoAppArmor:
+		v = &struct{ Profile string }{}
+	case IsoCPUSet:
+		v = &CPUSet{}
+	case IsoRlimits:
+		v = &map[string]Rlimit{}
+	default:
+		return nil
+	}
+	d := json.NewDecoder(bytes.NewReader(i.Value))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return errs.Newf(errs.Usage, "isolator %s: value: %s", i.Name, strings.TrimPrefix(err.Error(), "json: "))
 	}
 	return nil
 }

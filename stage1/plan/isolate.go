@@ -67,6 +67,12 @@ func known(app *App, name string, iso isolator, what string, names []string, is 
 func isolate(app *App, in Input, list []appc.Isolator, original *appc.App) error {
 	found := map[string]isolator{}
 	for _, iso := range list {
+		if err := iso.CheckKeys(); err != nil {
+			if !ofImage(iso, original) {
+				return err
+			}
+			app.result(iso.Name, limits.Ignored, "", "a part of what the image asks for: "+err.Error())
+		}
 		switch iso.Name {
 		case isoRetain, isoRemove, isoNoNewPrivs, isoSecRetain, isoSecRemove, isoOOM:
 			if _, twice := found[iso.Name]; twice && iso.Name != isoNoNewPrivs {

@@ -271,6 +271,9 @@ func boundPod(pod *Pod, in Input) error {
 		pod.Results = append(pod.Results, limits.Result{Name: name, Pod: true, State: state, Asked: asked, Value: asked, Why: why})
 	}
 	for _, iso := range in.Pod.Isolators {
+		if err := iso.CheckKeys(); err != nil {
+			return err
+		}
 		switch {
 		case iso.Name == appc.IsoSysctl:
 			note("sysctl", limits.Enforced, "", "")

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"encoding/json"
+	"fmt"
 	"testing"
 
 	"github.com/rkt-pods/rkt/pkg/appc"
@@ -24,6 +25,49 @@ func compileOne(iso appc.Isolator, ofPod, ofImage bool, host Host) (Pod, error) 
 		img.Original = spec
 	}
 	return Compile(Input{UUID: "6c9b5f0e-7a46-4c2b-9d53-0a4bd9b1c0de", Pod: pod, Images: map[string]poddir.AppImage{"x": img}, Host: host})
+}
+
+// fuzzHosts are one that can do little, and one that can do all.
+func fuzzHosts() []Host {
+	return []Host{
+		{Arch: "amd64", Bounding: appc.DefaultCapabilities(), KnowsCall: inProfile},
+		{Arch: "arm64", Bounding: appc.DefaultCapabilities(), KnowsCall: inProfile, SysResource: true, SysNice: true, SELinux: true, AppArmor: true, Hybrid: true},
+	}
+}
+
+// FuzzManifest: any pod manifest that is one at all becomes a plan, or an error
+// that is not rkt's own fault. Nothing panics.
+func FuzzManifest(f *testing.F) {
+	const app = `{"acVersion":"0.8.11","acKind":"PodManifest","apps":[{"name":"x","image":{"id":"sha512-1"},"app":{"exec":["/x"],"user":"0","group":"0"%s}%s}]%s}`
+	for _, parts := range [][3]any{
+		{"", "", ""},
+		{`,"isolators":[{"name":"resource/memory","value":{"limit":"-1"}},{"name":"rkt/pids","value":1e99}]`, "", ""},
+		{`,"mountPoints":[{"name":"m","path":"/../proc"}],"workingDirectory":"..","supplementaryGIDs":[-1]`, `,"mounts":[{"volume":"v","path":"/v"}]`, `,"volumes":[{"name":"v","kind":"host","source":"/../.."}]`},
+		{`,"ports":[{"name":"p","protocol":"tcp","port":65535,"count":4294967295}]`, `,"readOnlyRootFS":true`, `,"ports":[{"name":"p","hostPort":65535}],"isolators":[{"name":"os/unix/sysctl","value":{"net.x":"1"}}]`},
+		{`,"eventHandlers":[{"name":"pre-start","exec":["/y"]}],"environment":[{"name":"A","value":""}]`, `,"annotations":[{"name":"rkt/lifecycle/live","value":"exec:true"}]`, `,"volumes":[{"name":"t","kind":"tmpfs","size":"1e30","mode":"99999"}]`},
+	} {
+		f.Add([]byte(fmt.Sprintf(app, parts[:]...)), byte(0))
+	}
+	f.Fuzz(func(t *testing.T, data []byte, of byte) {
+		pod, err := podspec.Parse(data)
+		if err != nil {
+			return
+		}
+		for _, host := range fuzzHosts() {
+			in := Input{UUID: "6c9b5f0e-7a46-4c2b-9d53-0a4bd9b1c0de", Pod: pod, Host: host, Images: map[string]poddir.AppImage{}}
+			in.Options.StrictIsolators, in.Options.InsecureCaps, in.Options.InsecurePaths = of&1 != 0, of&2 != 0, of&4 != 0
+			for i := range pod.Apps {
+				img := poddir.AppImage{ID: "sha512-1", Lowers: []string{"/layers/x"}}
+				if of&8 != 0 {
+					img.Original = pod.Apps[i].App
+				}
+				in.Images[pod.Apps[i].Name] = img
+			}
+			if _, err := Compile(in); errs.Is(err, errs.Internal) {
+				t.Fatalf("%s: %v", data, err)
+			}
+		}
+	})
 }
 
 // FuzzIsolator: whatever an isolator says, of the pod or an app, by the user or
@@ -54,10 +98,7 @@ func FuzzIsolator(f *testing.F) {
 			f.Add(iso.name, iso.value, of)
 		}
 	}
-	hosts := []Host{
-		{Arch: "amd64", Bounding: appc.DefaultCapabilities(), KnowsCall: inProfile},
-		{Arch: "arm64", Bounding: appc.DefaultCapabilities(), KnowsCall: inProfile, SysResource: true, SysNice: true, SELinux: true, AppArmor: true, Hybrid: true},
-	}
+	hosts := fuzzHosts()
 	f.Fuzz(func(t *testing.T, name, value string, of byte) {
 		if !json.Valid([]byte(value)) {
 			return // no manifest has it
