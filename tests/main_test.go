@@ -4,6 +4,7 @@ package tests
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -187,6 +188,30 @@ func (h *host) clean() {
 	if err := leftovers(h.dir); err != nil {
 		h.t.Error(err)
 	}
+	for _, o := range h.orphans() {
+		switch o.Kind {
+		case "image", "image-name", "layer", "blob", "reference":
+			// What a test has done to the store. All else is rkt's doing.
+		default:
+			h.t.Errorf("gc --check at the end: %+v", o)
+		}
+	}
+}
+
+// orphan is one line of `rkt gc --check`.
+type orphan struct{ Kind, Name, Pod, Remedy string }
+
+// orphans is what `rkt gc --check` finds.
+func (h *host) orphans() []orphan {
+	h.t.Helper()
+	res := h.rkt("gc", "--check", "--format=json")
+	var found struct{ Orphans []orphan }
+	if err := json.Unmarshal([]byte(res.stdout), &found); err != nil {
+		h.t.Errorf("gc --check: %v\n%s", err, res)
+	} else if want := min(len(found.Orphans), 1) * 12; res.code != want {
+		h.t.Errorf("gc --check: %s", res)
+	}
+	return found.Orphans
 }
 
 // leftovers looks for pods, cgroups and run folders of a data folder, after gc.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -37,7 +38,7 @@ The exit code is 10 if something that was due could not be removed.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runImageGC(cmd.Context(), g, o) },
 	}
 	fs := cmd.Flags()
-	duration(fs, &o.Grace, "grace-period", 24*time.Hour, "how long an image stays after its last use")
+	duration(fs, &o.Grace, "grace-period", imageGrace, "how long an image stays after its last use")
 	fs.IntVar(&o.Keep, "keep", 0, "`N` images used last stay in any case")
 	value(fs, "max-size", "SIZE", "how large all images may be together, as 500Mi or 20Gi", func(v string) error {
 		return positiveQuantity(v, &o.MaxSize)
@@ -71,25 +72,29 @@ func runImageGC(ctx context.Context, g *globals, o imageGCOptions) error {
 	if err != nil {
 		return err
 	}
+	out, err := collectImages(ctx, h, o)
+	return errors.Join(g.collectedImages(out, o), err)
+}
+
+// imageGrace is how long an image stays after its last use where nobody says
+// otherwise.
+const imageGrace = 24 * time.Hour
+
+// collectImages plans, and unless it is a dry run carries it out.
+func collectImages(ctx context.Context, h host, o imageGCOptions) (collectedImages, error) {
+	out := collectedImages{Images: []store.Decision{}, DryRun: o.dryRun}
 	held := gc.Held(h.pods)
 	plan, err := h.store.PlanImages(time.Now(), o.Retention, held)
-	if errs.Is(err, errs.Corrupt) || errs.Is(err, errs.Busy) {
-		return withCode(codeIncomplete, err)
+	if err == nil {
+		out.Images = append(out.Images, plan...)
+		if !o.dryRun {
+			out.Garbage, err = h.store.Retain(ctx, out.Images, held, o.Grace)
+		}
 	}
 	if err != nil {
-		return err
+		return out, withCode(codeIncomplete, err)
 	}
-	out := collectedImages{Images: append([]store.Decision{}, plan...), DryRun: o.dryRun}
-	if !o.dryRun {
-		out.Garbage, err = h.store.Retain(ctx, out.Images, held, o.Grace)
-	}
-	if perr := g.collectedImages(out, o); perr != nil {
-		return perr
-	}
-	if err != nil {
-		return withCode(codeIncomplete, err)
-	}
-	return nil
+	return out, nil
 }
 
 func (g *globals) collectedImages(out collectedImages, o imageGCOptions) error {

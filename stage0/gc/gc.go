@@ -16,6 +16,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
@@ -41,20 +42,18 @@ const (
 	CollectGarbage Action = "collect-garbage" // go on removing
 )
 
-// Options say what is due.
-type Options struct {
-	GracePeriod    time.Duration // after the recorded end
-	ExpirePrepared time.Duration // after the preparation
-	MarkOnly       bool
-	Volumes        bool // named volumes that no pod holds, too, with the same grace
-	Now            time.Time
-}
-
 // Step is one action on one pod.
 type Step struct {
 	UUID   string    `json:"uuid"`
 	State  pod.State `json:"state"`
 	Action Action    `json:"action"`
+}
+
+// Kept is a pod that stays, and why.
+type Kept struct {
+	UUID   string    `json:"uuid"`
+	State  pod.State `json:"state"`
+	Reason string    `json:"reason"`
 }
 
 // Failure is a pod, or "store", that was due and could not be collected.
@@ -67,6 +66,7 @@ type Failure struct {
 // Plan is what is to be done. It can be carried out once.
 type Plan struct {
 	Steps    []Step        `json:"steps"`
+	Kept     []Kept        `json:"kept"`
 	Store    store.Garbage `json:"store"`
 	Volumes  []string      `json:"volumes"` // named ones
 	Failures []Failure     `json:"failures"`
@@ -81,6 +81,8 @@ type Plan struct {
 // Report is what was done.
 type Report struct {
 	Done     []Step        `json:"done"`
+	Kept     []Kept        `json:"kept"`
+	Freed    int64         `json:"freed"` // bytes of the removed pods' files, if they were counted
 	Store    store.Garbage `json:"store"`
 	Volumes  []string      `json:"volumes"`
 	Failures []Failure     `json:"failures"`
@@ -89,13 +91,20 @@ type Report struct {
 // NothingPlanned and NothingDone are what there is to do, and to report, where
 // no data folder was ever made.
 var (
-	NothingPlanned = Plan{Steps: []Step{}, Store: listed(store.Garbage{}), Volumes: []string{}, Failures: []Failure{}}
-	NothingDone    = Report{Done: []Step{}, Store: listed(store.Garbage{}), Volumes: []string{}, Failures: []Failure{}}
+	NothingPlanned = Plan{Steps: []Step{}, Kept: []Kept{}, Store: listed(store.Garbage{}), Volumes: []string{}, Failures: []Failure{}}
+	NothingDone    = Report{Done: []Step{}, Kept: []Kept{}, Store: listed(store.Garbage{}), Volumes: []string{}, Failures: []Failure{}}
 )
 
-// Lock keeps a second gc out. The error is of class Busy if there is one.
-func Lock(s *store.Store) (*lock.Lock, error) {
-	l, err := lock.TryExclusive(filepath.Join(s.Data(), "store", "gc.lock"))
+// Lock keeps a second gc out. The error is of class Busy if there is one that is
+// not done within wait.
+func Lock(ctx context.Context, s *store.Store, wait time.Duration) (*lock.Lock, error) {
+	path := filepath.Join(s.Data(), "store", "gc.lock")
+	l, err := lock.TryExclusive(path)
+	if errs.Is(err, errs.Busy) && wait > 0 {
+		ctx, cancel := context.WithTimeout(ctx, wait)
+		defer cancel()
+		l, err = lock.Exclusive(ctx, path)
+	}
 	if errs.Is(err, errs.Busy) {
 		return nil, fmt.Errorf("another gc is at work: %w", err)
 	}
@@ -139,7 +148,7 @@ func volumesHeldWithout(pods pod.Pods, gone map[string]bool) volume.HeldFunc {
 
 // Make finds out what is due.
 func Make(s *store.Store, pods pod.Pods, o Options) (*Plan, error) {
-	p := &Plan{pods: pods, store: s, opts: o, Steps: []Step{}, Store: listed(store.Garbage{}), Volumes: []string{}, Failures: []Failure{}}
+	p := &Plan{pods: pods, store: s, opts: o, Steps: []Step{}, Kept: []Kept{}, Store: listed(store.Garbage{}), Volumes: []string{}, Failures: []Failure{}}
 	held, err := pods.Held()
 	if err != nil {
 		return nil, err
@@ -149,23 +158,26 @@ func Make(s *store.Store, pods pod.Pods, o Options) (*Plan, error) {
 		return nil, err
 	}
 	gone := map[string]bool{}
+	last := o.last(pods, all)
 	for _, one := range all {
 		if unknown := held.Unknown[one.UUID]; unknown != nil {
 			err := fmt.Errorf("references can't be read, so it holds everything: %w", unknown)
 			p.fail(one.UUID, errs.WithHint(err, "\"rkt rm %s\" removes the pod if it isn't needed", one.UUID))
 			continue
 		}
-		actions, err := []Action(nil), one.Damage
+		action, why, err := Action(""), "", one.Damage
 		if err == nil {
-			actions, err = o.actions(pods, one)
+			action, why, err = o.action(pods, one, last[one.UUID])
 		}
 		if err != nil {
 			p.fail(one.UUID, err)
 			continue
 		}
-		for _, a := range actions {
-			p.Steps = append(p.Steps, Step{one.UUID, one.State, a})
-			gone[one.UUID] = gone[one.UUID] || a != Mark
+		if action != "" {
+			p.Steps = append(p.Steps, Step{one.UUID, one.State, action})
+		}
+		if gone[one.UUID] = action != "" && action != Mark; why != "" {
+			p.Kept = append(p.Kept, Kept{one.UUID, one.State, why})
 		}
 	}
 	p.gone = gone
@@ -202,86 +214,25 @@ func (p *Plan) Forecast() {
 // used until now.
 func (o Options) volumes() volume.Rule { return volume.Rule{Grace: o.GracePeriod, Now: o.Now} }
 
-// actions says what is due for one pod.
-func (o Options) actions(pods pod.Pods, one pod.Pod) ([]Action, error) {
-	switch one.State {
-	case pod.Exiting, pod.Exited:
-		due, err := o.due(pods, one)
-		if err != nil {
-			return nil, err
-		}
-		if due && !o.MarkOnly {
-			return []Action{Collect}, nil
-		}
-		return []Action{Mark}, nil
-	case pod.ExitedGarbage:
-		due, err := o.due(pods, one)
-		if err != nil || !due {
-			return nil, err
-		}
-		return o.unlessMarking(Collect), nil
-	case pod.AbortedPrepare, pod.Embryo:
-		return o.unlessMarking(CollectFailed), nil
-	case pod.Prepared:
-		f, err := pods.Facts(one)
-		if err != nil {
-			return nil, notGone(err)
-		}
-		if f.CreatedAt.Add(o.ExpirePrepared).After(o.Now) {
-			return nil, nil
-		}
-		return o.unlessMarking(CollectExpired), nil
-	case pod.Garbage:
-		return o.unlessMarking(CollectGarbage), nil
-	case pod.Preparing, pod.Running, pod.ExitedDeleting, pod.Deleting:
-	}
-	return nil, nil
-}
-
-func (o Options) unlessMarking(a Action) []Action {
-	if o.MarkOnly {
-		return nil
-	}
-	return []Action{a}
-}
-
-// due counts the grace period from the recorded end; one that nobody could
-// record is taken to be now.
-func (o Options) due(pods pod.Pods, one pod.Pod) (bool, error) {
-	exit, err := pods.Exit(one)
-	if err != nil {
-		return false, notGone(err)
-	}
-	var age time.Duration
-	if exit != nil && !exit.Derived {
-		age = exit.Age(o.Now)
-	}
-	return age >= o.GracePeriod, nil
-}
-
 // Execute carries the plan out, each pod on its own: one that can't be
 // collected is named, and the others go on. What others collect or lock
 // meanwhile is theirs and no failure. All pods are moved away first, made safe
 // with one sync, and deleted then.
 func (p *Plan) Execute(ctx context.Context, progress func(Step)) Report {
-	r := Report{Done: []Step{}, Store: listed(store.Garbage{}), Volumes: []string{}, Failures: p.Failures}
+	r := Report{Done: []Step{}, Kept: p.Kept, Store: listed(store.Garbage{}), Volumes: []string{}, Failures: p.Failures}
 	if p.used {
 		r.fail("plan", errs.Newf(errs.Internal, "carried out already"))
 		return r
 	}
 	p.used = true
-	left := map[string]bool{} // pods that failed, or were taken over
 	var moved []Step
 	for _, s := range p.Steps {
-		if left[s.UUID] {
-			continue
-		}
 		progress(s)
-		if ok := p.try(&r, s, func() error { return p.move(ctx, s) }); !ok {
-			left[s.UUID] = true
-		} else if s.Action == Mark {
+		switch ok := p.try(&r, s, func() error { return p.move(ctx, s) }); {
+		case !ok:
+		case s.Action == Mark:
 			r.Done = append(r.Done, s)
-		} else {
+		default:
 			moved = append(moved, s)
 		}
 	}
@@ -291,10 +242,10 @@ func (p *Plan) Execute(ctx context.Context, progress func(Step)) Report {
 			return r
 		}
 	}
-	removed := p.remove(moved)
-	for i, s := range moved {
-		if p.try(&r, s, func() error { return removed[i] }) {
-			r.Done = append(r.Done, s)
+	for i, one := range p.remove(ctx, moved) {
+		if p.try(&r, moved[i], func() error { return one.err }) {
+			r.Done = append(r.Done, moved[i])
+			r.Freed += one.bytes
 		}
 	}
 	if p.opts.MarkOnly {
@@ -321,21 +272,62 @@ func (p *Plan) Execute(ctx context.Context, progress func(Step)) Report {
 	return r
 }
 
+// removed is what became of a pod that was moved to the garbage.
+type removed struct {
+	bytes int64
+	err   error
+}
+
 // remove removes the pods' folders, some at once: most of the time is the file
-// system's. It returns each one's error.
-func (p *Plan) remove(moved []Step) []error {
-	all := make([]error, len(moved))
+// system's.
+func (p *Plan) remove(ctx context.Context, moved []Step) []removed {
+	all := make([]removed, len(moved))
 	var next atomic.Int64
 	var workers sync.WaitGroup
 	for range min(runtime.GOMAXPROCS(0), 4) {
 		workers.Go(func() {
 			for i := next.Add(1) - 1; i < int64(len(moved)); i = next.Add(1) - 1 {
-				all[i] = p.pods.Remove(moved[i].UUID)
+				all[i] = p.removeOne(ctx, moved[i].UUID)
 			}
 		})
 	}
 	workers.Wait()
 	return all
+}
+
+func (p *Plan) removeOne(ctx context.Context, uuid string) (r removed) {
+	if r.err = late(ctx); r.err != nil {
+		return r
+	}
+	if p.opts.Measure {
+		r.bytes = used(poddir.Path(p.pods.Data, poddir.Garbage, uuid))
+	}
+	r.err = p.pods.Remove(uuid)
+	return r
+}
+
+// late is the error of what was not begun in time.
+func late(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return errs.WithHint(errs.Newf(errs.Busy, "not reached: %w", context.Cause(ctx)), "the next gc goes on with it")
+	}
+	return nil
+}
+
+// used is how much of the disk a folder takes, as far as it can be read.
+func used(dir string) (bytes int64) {
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil
+		}
+		if info, err := d.Info(); err == nil {
+			if st, ok := info.Sys().(*syscall.Stat_t); ok && (d.IsDir() || st.Nlink == 1) {
+				bytes += st.Blocks * 512
+			}
+		}
+		return nil
+	})
+	return bytes
 }
 
 // sweepNetworks removes what is left of pods that have no record any more: a
@@ -379,6 +371,9 @@ func (p *Plan) try(r *Report, s Step, part func() error) bool {
 
 // move is the part of a step before the sync.
 func (p *Plan) move(ctx context.Context, s Step) error {
+	if err := late(ctx); err != nil {
+		return err
+	}
 	if s.Action == Mark {
 		return p.pods.Mark(ctx, s.UUID)
 	}

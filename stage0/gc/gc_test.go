@@ -269,17 +269,17 @@ func TestTakenOver(t *testing.T) {
 
 func TestSecondGC(t *testing.T) {
 	h := newHost(t)
-	l, err := Lock(h.store)
+	l, err := Lock(t.Context(), h.store, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Lock(h.store); !errs.Is(err, errs.Busy) || !strings.Contains(err.Error(), "another gc is at work") {
+	if _, err := Lock(t.Context(), h.store, 0); !errs.Is(err, errs.Busy) || !strings.Contains(err.Error(), "another gc is at work") {
 		t.Errorf("second gc: %v", err)
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if l, err = Lock(h.store); err != nil {
+	if l, err = Lock(t.Context(), h.store, 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.Close(); err != nil {

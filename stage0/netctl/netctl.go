@@ -51,18 +51,32 @@ var ofStore = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^rkt-([0-9a-f]{16})-([0-9a-f-]{36})$`)
 })
 
+// OwnerPod takes apart whose something is: the id of a store and a pod's UUID.
+func OwnerPod(owner string) (storeID, uuid string, ok bool) {
+	m := ofStore().FindStringSubmatch(owner)
+	if m == nil {
+		return "", "", false
+	}
+	return m[1], m[2], true
+}
+
+// Orphans are what the host has for owners that are gone.
+func Orphans(ctx context.Context, networks []poddir.Network, gone func(owner string) bool) (network.Orphans, error) {
+	return network.FindOrphans(ctx, leaseDirs(networks), gone)
+}
+
 // Gone says which owners no longer exist. It judges the pods of this store
 // only. A pod that holds anything has a record: that is written before and
 // removed after.
 func Gone(pods pod.Pods) func(owner string) bool {
 	return func(owner string) bool {
-		m := ofStore().FindStringSubmatch(owner)
-		if m == nil || m[1] != pods.StoreID {
+		store, uuid, ok := OwnerPod(owner)
+		if !ok || store != pods.StoreID {
 			return false
 		}
 		for range 2 { // a pod that moves meanwhile is found in its next folder
 			for _, f := range poddir.Folders() {
-				if _, err := os.Lstat(poddir.Dir(poddir.Path(pods.Data, f, m[2])).Network()); err == nil {
+				if _, err := os.Lstat(poddir.Dir(poddir.Path(pods.Data, f, uuid)).Network()); err == nil {
 					return false
 				}
 			}
@@ -196,10 +210,10 @@ func Check(ctx context.Context, pods pod.Pods, networks []poddir.Network) ([]Pro
 		list = append(list, Problem{"", "table inet rkt: rules are missing"})
 	}
 	for _, e := range missing {
-		m := ofStore().FindStringSubmatch(e.Owner)
-		list = append(list, Problem{m[2], fmt.Sprintf("table inet rkt: %s: %s is missing", e.Set, e.Key)})
+		_, uuid, _ := OwnerPod(e.Owner)
+		list = append(list, Problem{uuid, fmt.Sprintf("table inet rkt: %s: %s is missing", e.Set, e.Key)})
 	}
-	orphans, err := network.FindOrphans(ctx, leaseDirs(networks), Gone(pods))
+	orphans, err := Orphans(ctx, networks, Gone(pods))
 	for _, e := range orphans.Elements {
 		list = append(list, Problem{"", fmt.Sprintf("table inet rkt: %s: %s is of no pod (%s)", e.Set, e.Key, e.Owner)})
 	}

@@ -163,22 +163,33 @@ func (p Pods) collectLocked(ctx context.Context, o *owned, pod Pod) error {
 	return p.remove(o.dir)
 }
 
-// Mark takes an exited pod out of pods/run and writes down how it ended, if
-// its supervisor could not. Done by another meanwhile is done. The move is
-// safe from power loss only after SyncFolders.
+// Mark takes an exited pod out of pods/run, writes down how it ended and gives
+// back what it has of the kernel and the networks, if its supervisor could not.
+// Done by another meanwhile is done. The move is safe from power loss only after
+// SyncFolders.
+//
+// A pod whose networks could not be given back then is marked again for that.
 func (p Pods) Mark(ctx context.Context, uuid string) error {
+	return p.mark(ctx, uuid, func(pod Pod) error { return p.release(pod.Dir) })
+}
+
+// mark runs a function on the pod, which has ended and is locked, once it is
+// known how it ended.
+func (p Pods) mark(ctx context.Context, uuid string, then func(Pod) error) error {
 	pod, err := p.Get(uuid)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && pod.State != Exited && pod.State != Exiting {
+	if errors.Is(err, fs.ErrNotExist) || err == nil && pod.State != Exited && pod.State != Exiting && pod.State != ExitedGarbage {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if err := p.leaveRun(ctx, pod); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
+	if pod.State != ExitedGarbage {
+		if err := p.leaveRun(ctx, pod); err != nil {
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+			return podErr(pod, err)
 		}
-		return podErr(pod, err)
 	}
 	pod.Folder, pod.State = poddir.ExitedGarbage, ExitedDeleting
 	pod.Dir = poddir.Dir(poddir.Path(p.Data, poddir.ExitedGarbage, uuid))
@@ -189,7 +200,14 @@ func (p Pods) Mark(ctx context.Context, uuid string) error {
 	if err != nil {
 		return podErr(pod, err)
 	}
-	return errors.Join(p.Finish(pod), l.Close())
+	err = p.Finish(pod)
+	if err == nil {
+		err = then(pod)
+	}
+	if err = errors.Join(err, l.Close()); err != nil {
+		return podErr(pod, err)
+	}
+	return nil
 }
 
 // leaveRun kills what is left of a pod whose supervisor is gone and moves it
@@ -243,14 +261,7 @@ func (p Pods) dismiss(ctx context.Context, o *owned, pod Pod) error {
 
 // remove releases what a pod in pods/garbage holds, and deletes it.
 func (p Pods) remove(dir poddir.Dir) error {
-	rec, err := p.Cgroup(dir)
-	if err == nil {
-		err = cgroup.Remove(rec)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := p.releaseNetwork(dir, false); err != nil {
+	if err := p.release(dir); err != nil {
 		return err
 	}
 	if err := p.removeRunDir(dir.UUID()); err != nil {
@@ -269,6 +280,21 @@ func (p Pods) remove(dir poddir.Dir) error {
 		poddir.NamedVolume(p.Data, name).Touch()
 	}
 	return p.removeFiles(dir)
+}
+
+// release gives back the cgroups and the networks of a pod without processes.
+func (p Pods) release(dir poddir.Dir) error {
+	rec, err := p.Cgroup(dir)
+	if err == nil {
+		err = cgroup.Remove(rec)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := p.releaseNetwork(dir, false); err != nil {
+		return err
+	}
+	return p.forgetNetwork(dir)
 }
 
 func (p Pods) removeRunDir(uuid string) error {

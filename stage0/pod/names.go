@@ -121,6 +121,24 @@ func (p Pods) SweepNames(ctx context.Context) error {
 	return err
 }
 
+// StaleNames lists the names whose pod is gone.
+func (p Pods) StaleNames() ([]string, error) {
+	entries, err := os.ReadDir(poddir.NamesDir(p.Data))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var stale []string
+	for _, e := range entries {
+		if e.Name() == namesLock {
+			continue
+		}
+		if _, err := p.nameHolder(e.Name()); errors.Is(err, fs.ErrNotExist) {
+			stale = append(stale, e.Name())
+		}
+	}
+	return stale, err
+}
+
 // namesLock is the file among the names that is locked; no name begins so.
 const namesLock = ".lock"
 

@@ -57,11 +57,14 @@ func (p Pods) releaseNetwork(dir poddir.Dir, abandon bool) error {
 	return errors.Join(err, atomicfile.WriteJSON(dir.Network(), left, 0o600, atomicfile.Renamed))
 }
 
+// HoldsNetwork says whether the pod has a network record still.
+func (p Pods) HoldsNetwork(pod Pod) bool { return exists(pod.Dir.Network()) }
+
 // ReleaseNetwork gives back what an ended pod still holds of networks, and
 // leaves the pod otherwise as it is. With abandon, what plugins of others made
 // is left to them. A pod that has not ended keeps everything.
 func (p Pods) ReleaseNetwork(ctx context.Context, uuid string, abandon bool) error {
-	if err := p.Mark(ctx, uuid); err != nil {
+	if err := p.mark(ctx, uuid, func(Pod) error { return nil }); err != nil {
 		return err
 	}
 	return p.follow(uuid, func(pod Pod) error {

@@ -207,7 +207,7 @@ func (s *Store) references(grace time.Duration) (layers, blobs map[string]bool, 
 		return nil, nil, fmt.Errorf("no layer is collected while a record can't be read: %w", err)
 	}
 	for _, rec := range images {
-		for _, key := range layersOf(rec) {
+		for _, key := range Layers(rec) {
 			layers[key] = true
 		}
 		for _, b := range Blobs(rec) {

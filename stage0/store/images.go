@@ -69,7 +69,7 @@ func (s *Store) ownImage(id string) (image.Record, error) {
 	case rec.Version > recordVersion:
 		return rec, errs.Newf(errs.Unsupported, "image record: %s: version %d, this rkt knows %d", s.imagePath(id), rec.Version, recordVersion)
 	}
-	for _, key := range layersOf(rec) {
+	for _, key := range Layers(rec) {
 		if _, _, err := layer.ParseKey(key); err != nil {
 			return rec, badRecord(id, fmt.Errorf("image record: %s: %w", s.imagePath(id), err))
 		}

@@ -88,10 +88,39 @@ func (s *Store) dropNames(id string) error {
 	return nil
 }
 
+// DanglingNames lists the references that mean an image which is not there.
+// Collect removes them.
+func (s *Store) DanglingNames() ([]string, error) {
+	entries, err := os.ReadDir(s.path("names"))
+	if err != nil {
+		return nil, err
+	}
+	var refs []string
+	for _, e := range entries {
+		var n name
+		if err := atomicfile.ReadJSON(s.path("names", e.Name()), &n); err != nil || !digest.IsImageID(n.ID) {
+			continue // gone, or damaged, which is for verify to tell
+		}
+		if _, err := os.Lstat(s.imagePath(n.ID)); errors.Is(err, fs.ErrNotExist) {
+			refs = append(refs, n.Ref)
+		}
+	}
+	return refs, nil
+}
+
 // sweep removes what killed writers left: names and pins are written by holders
 // of the store's lock only, so that with the exclusive one nobody is at it. It
 // also removes what lies beside a record that is gone.
 func (s *Store) sweep() error {
+	refs, err := s.DanglingNames()
+	if err != nil {
+		return err
+	}
+	for _, ref := range refs {
+		if err := os.Remove(s.path("names", nameFile(ref))); err != nil {
+			return fmt.Errorf("remove name: %w", err)
+		}
+	}
 	for _, dir := range []string{"names", "images"} {
 		entries, err := os.ReadDir(s.path(dir))
 		if err != nil {

@@ -79,7 +79,7 @@ type Usage struct {
 func (s *Store) Usage(records []image.Record) (map[string]Usage, error) {
 	size, users := map[string]int64{}, map[string]int{}
 	for _, rec := range records {
-		for key := range unique(layersOf(rec)) {
+		for key := range unique(Layers(rec)) {
 			users[key]++
 			if _, ok := size[key]; ok {
 				continue
@@ -94,7 +94,7 @@ func (s *Store) Usage(records []image.Record) (map[string]Usage, error) {
 	out := map[string]Usage{}
 	for _, rec := range records {
 		var u Usage
-		for key := range unique(layersOf(rec)) {
+		for key := range unique(Layers(rec)) {
 			u.Total += size[key]
 			if users[key] == 1 {
 				u.Unique += size[key]

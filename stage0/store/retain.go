@@ -123,7 +123,7 @@ func (s *Store) PlanImages(now time.Time, r Retention, held HeldFunc) ([]Decisio
 			Pods: slices.Sorted(slices.Values(pods.Images[rec.ID])),
 		}
 		_, c.Pinned = s.Pinned(rec.ID)
-		for key := range unique(layersOf(rec)) {
+		for key := range unique(Layers(rec)) {
 			c.Layers = append(c.Layers, key)
 			meta, err := s.LayerMeta(key)
 			if err != nil && !errs.Is(err, errs.NotFound) && !errs.Is(err, errs.Corrupt) {

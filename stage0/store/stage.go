@@ -263,7 +263,7 @@ func (s *Store) Protect(ctx context.Context, id string) (*Staging, image.Record,
 	if err != nil {
 		return nil, rec, err
 	}
-	refs := staged{Layers: layersOf(rec), Blobs: Blobs(rec)}
+	refs := staged{Layers: Layers(rec), Blobs: Blobs(rec)}
 	if err := atomicfile.WriteJSON(g.refs(), refs, 0o600, atomicfile.Renamed); err != nil {
 		return nil, rec, errors.Join(fmt.Errorf("protect image: %w", err), g.Close())
 	}
@@ -333,7 +333,7 @@ func (g *Staging) Commit(ctx context.Context, in Import) (rec image.Record, err 
 		}
 	}
 	// What can't be forgotten now is forgotten when its time is over.
-	_ = g.store.forgetInterrupted(layersOf(rec))
+	_ = g.store.forgetInterrupted(Layers(rec))
 	return rec, nil
 }
 
@@ -380,7 +380,7 @@ func (g *Staging) placeLayer(key, dir string) error {
 // present checks that all parts of the record are there: a record is never
 // written before what it names.
 func (g *Staging) present(rec image.Record) error {
-	for _, key := range layersOf(rec) {
+	for _, key := range Layers(rec) {
 		if _, err := g.store.LayerMeta(key); err != nil {
 			return err
 		}
@@ -399,7 +399,8 @@ func (g *Staging) present(rec image.Record) error {
 
 // layersOf are the layers that a pod mounts and those that the image is verified
 // and exported from, which may be others: see Record.Own.
-func layersOf(rec image.Record) []string { return slices.Concat(rec.Layers, rec.Own) }
+// Layers are the keys of all layers that the image has, its own ones too.
+func Layers(rec image.Record) []string { return slices.Concat(rec.Layers, rec.Own) }
 
 // Blobs are the names of all blobs that the image has.
 func Blobs(rec image.Record) []string {

@@ -52,7 +52,7 @@ func (a *Attached) add(_ context.Context, c cni.Call) ([]byte, error) {
 	if err := forward(addrs); err != nil {
 		return nil, err
 	}
-	l := link{host: network.HostLink(c.ContainerID, c.IfName), pod: c.IfName, addrs: addrs, conf: conf}
+	l := link{owner: c.ContainerID, host: network.HostLink(c.ContainerID, c.IfName), pod: c.IfName, addrs: addrs, conf: conf}
 	macs, err := l.make(a.netns)
 	if err != nil {
 		return nil, err
@@ -76,6 +76,7 @@ func (l link) result(macs [2]string, c cni.Call) cni.Result {
 
 // link is a pair of interfaces, one end on the host and one in the pod.
 type link struct {
+	owner     string // the pod's name towards networks
 	host, pod string
 	addrs     []netip.Prefix // the pod's
 	conf      network.PTP
@@ -118,6 +119,10 @@ func (l link) make(netNS int) (macs [2]string, err error) {
 }
 
 func (l link) configureHost(h *netlink.Handle, end netlink.Link) error {
+	// Its name is a digest: this tells people, and gc --check, whose it is.
+	if err := h.LinkSetAlias(end, l.owner); err != nil {
+		return fmt.Errorf("alias: %w", err)
+	}
 	if err := h.LinkSetUp(end); err != nil {
 		return fmt.Errorf("up: %w", err)
 	}
