@@ -6,7 +6,6 @@ import (
 	"archive/tar"
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -181,7 +180,14 @@ func File(ctx context.Context, st *store.Store, recs []image.Record, f Format, p
 	if err := fault.Step("export.create"); err != nil {
 		return err
 	}
-	tmp, err := os.OpenFile(filepath.Join(filepath.Dir(path), ".rkt-export-"+rand.Text()), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	var tmp *os.File
+	beside, err := newPart(filepath.Dir(path), func(name string) (err error) {
+		if tmp != nil {
+			_ = tmp.Close() // one that went before it was locked
+		}
+		tmp, err = os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+		return err
+	})
 	if errors.Is(err, fs.ErrNotExist) {
 		return errs.Newf(errs.NotFound, "output file %s: no such folder", path)
 	}
@@ -192,8 +198,9 @@ func File(ctx context.Context, st *store.Store, recs []image.Record, f Format, p
 		if err != nil {
 			// The error that is returned says more than these would.
 			_ = tmp.Close()
-			_ = os.Remove(tmp.Name())
+			_ = beside.remove()
 		}
+		beside.release()
 	}()
 	if err := Write(ctx, st, recs, f, tmp); err != nil {
 		return err

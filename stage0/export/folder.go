@@ -2,7 +2,6 @@ package export
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -53,24 +52,25 @@ func newFolder(st *store.Store, path string, overwrite bool, fill func(dir strin
 	if err := fault.Step("export.folder"); err != nil {
 		return err
 	}
-	tmp := filepath.Join(filepath.Dir(target), ".rkt-folder-"+rand.Text())
-	if err := os.Mkdir(tmp, 0o700); err != nil {
+	tmp, err := newPart(filepath.Dir(target), func(path string) error { return os.Mkdir(path, 0o700) })
+	if err != nil {
 		return err
 	}
 	defer func() {
 		// After the exchange this is the old folder, before it a part of the new.
-		err = errors.Join(err, ignoreMissing(os.RemoveAll(tmp)))
+		err = errors.Join(err, tmp.remove())
+		tmp.release()
 	}()
-	if err := fill(tmp); err != nil {
+	if err := fill(tmp.path); err != nil {
 		return err
 	}
 	if err := fault.Step("export.folder.rename"); err != nil {
 		return err
 	}
 	if exists {
-		return unix.Renameat2(unix.AT_FDCWD, tmp, unix.AT_FDCWD, target, unix.RENAME_EXCHANGE)
+		return unix.Renameat2(unix.AT_FDCWD, tmp.path, unix.AT_FDCWD, target, unix.RENAME_EXCHANGE)
 	}
-	err = unix.Renameat2(unix.AT_FDCWD, tmp, unix.AT_FDCWD, target, unix.RENAME_NOREPLACE)
+	err = unix.Renameat2(unix.AT_FDCWD, tmp.path, unix.AT_FDCWD, target, unix.RENAME_NOREPLACE)
 	if errors.Is(err, unix.EEXIST) {
 		return errExists(path)
 	}
