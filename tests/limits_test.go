@@ -153,7 +153,28 @@ func TestCPULimit(t *testing.T) {
 	}
 }
 
-// TestIOLimit reads past the page cache at a tenth of what the slowest disk does.
+// TestCPUSet: an app runs where it is told to and nowhere else, whatever it
+// asks for itself.
+func TestCPUSet(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	const ask = "taskset -p 3 $$ >/dev/null 2>&1; grep -E '(Cpus|Mems)_allowed_list' /proc/self/status"
+	for name, c := range map[string]struct{ pod, app []string }{
+		"app": {nil, []string{"--cpuset=0", "--cpuset-mems=0"}},
+		"pod": {[]string{"--cpuset=0", "--cpuset-mems=0"}, nil},
+	} {
+		p := h.start(c.pod, app{name: "x", script: ask, flags: c.app})
+		if res := p.wait(); strings.Join(strings.Fields(res.stdout), " ") != "Cpus_allowed_list: 0 Mems_allowed_list: 0" {
+			t.Errorf("%s: %s", name, res)
+		}
+		if text := h.must("status", p.uuid()); !strings.Contains(text, "isolator=enforced: cpuset ") {
+			t.Errorf("%s: %s", name, text)
+		}
+	}
+}
+
+// TestIOLimit reads and writes past the page cache at a tenth of what the
+// slowest disk does.
 func TestIOLimit(t *testing.T) {
 	h := newHost(t)
 	dir := t.TempDir()
@@ -170,25 +191,44 @@ func TestIOLimit(t *testing.T) {
 	}
 	f.Close()
 	disk := diskOf(t, file)
-	read := "dd if=/v/data of=/dev/null bs=64k iflag=direct"
+	const (
+		read  = "dd if=/v/data of=/dev/null bs=64k iflag=direct"
+		write = "dd if=/dev/zero of=/v/new bs=64k count=64 oflag=direct conv=notrunc"
+	)
 	flags := []string{"--volume=v,kind=host,source=" + dir, "--mount=volume=v,target=/v"}
-	took := func(pod, app_ []string) time.Duration {
-		p := h.start(append(slices.Clone(flags), pod...), app{name: "x", script: read, flags: app_})
+	start := func(script string, ofPod, ofApp []string) *pod {
+		return h.start(append(slices.Clone(flags), ofPod...), app{name: "x", script: script, flags: ofApp})
+	}
+	took := func(p *pod) time.Duration {
 		if res := p.wait(); res.code != 0 {
 			t.Fatal(res)
 		}
 		s := p.statuses()["x"]
 		return s.FinishedAt.Sub(*s.StartedAt)
 	}
-	if free := took(nil, nil); free > 2*time.Second {
-		t.Errorf("without a limit: %s", free)
+	for _, script := range []string{read, write} {
+		if free := took(start(script, nil, nil)); free > 2*time.Second {
+			t.Errorf("without a limit %s took %s", script, free)
+		}
 	}
-	for name, c := range map[string]struct{ pod, app []string }{
-		"app": {nil, []string{"--io-limit=" + disk + ",rbps=1Mi"}},
-		"pod": {[]string{"--io-limit=all,rbps=1Mi"}, nil},
+	pods := map[string]*pod{}
+	for name, c := range map[string]struct {
+		script   string
+		pod, app []string
+	}{
+		"bytes read, app":         {read, nil, []string{"--io-limit=" + disk + ",rbps=1Mi"}},
+		"bytes read, pod":         {read, []string{"--io-limit=all,rbps=1Mi"}, nil},
+		"bytes written, app":      {write, nil, []string{"--io-limit=" + disk + ",wbps=1Mi"}},
+		"operations read, app":    {read, nil, []string{"--io-limit=" + disk + ",riops=16"}},
+		"operations written, app": {write, nil, []string{"--io-limit=" + disk + ",wiops=16"}},
+		"block-bandwidth, app":    {read, nil, []string{`--isolator=resource/block-bandwidth={"default":true,"limit":"1Mi"}`}},
+		"block-iops, pod":         {write, []string{`--isolator=resource/block-iops={"default":true,"limit":"16"}`}, nil},
 	} {
-		if bound := took(c.pod, c.app); bound < 3*time.Second {
-			t.Errorf("%s: 4 MiB at 1 MiB/s took %s", name, bound)
+		pods[name] = start(c.script, c.pod, c.app)
+	}
+	for name, p := range pods {
+		if bound := took(p); bound < 3*time.Second {
+			t.Errorf("%s: 4 MiB in 64 parts took %s", name, bound)
 		}
 	}
 }

@@ -38,9 +38,12 @@ var suites = []suite{
 		"TestMountTargets", "TestFileVolume", "TestNothingOfTheHost", "TestNetHost",
 		"TestUnit.*", // systemd_test.go
 	}},
-	{"networks", ".", "", []string{"TestNetPorts", "TestNetFlushed", "TestNetMacvlan"}},
+	{"networks", ".", "", []string{"TestNetPorts", "TestNetFlushed", "TestNetMacvlan", "TestNetworkBandwidth"}},
+	{"escapes", ".", "", []string{
+		"TestEscape(Proc|Namespaces|Processes|Devices|Keyrings|Kernel|Cgroups|Trace|Setuid|NullDevice|Masks|Mounts)", "TestDoors",
+	}},
 	{"limits", ".", "", []string{
-		"TestMemoryLimit.*", "TestPidsLimit", "TestCPULimit", "TestIOLimit", "TestProcessLimits", "TestStrictIsolators", "TestWhereLimitsAre", "TestPriorities", "TestNested",
+		"TestMemoryLimit.*", "TestPidsLimit", "TestCPULimit", "TestCPUSet", "TestIOLimit", "TestProcessLimits", "TestStrictIsolators", "TestWhereLimitsAre", "TestPriorities", "TestNested",
 	}},
 	{"life", ".", "", []string{
 		"TestUpdateLimits", "TestBackoff", "TestForgottenExecutions", "TestLivenessProbeThatHangs", "TestOrphansAreReaped", "TestSteerApps", "TestWaitReady",
