@@ -420,3 +420,34 @@ func TestWhereLimitsAre(t *testing.T) {
 	}
 	h.must("stop", "--force", p.uuid())
 }
+
+// TestLabels: a label is the process's, or the start is refused by its name:
+// where the host has no such module, and where it does not know the label.
+func TestLabels(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	const selinux = `--isolator=os/linux/selinux-context={"user":"u","role":"r","type":"t","level":"s0"}`
+	profile := func(name string) string { return `--isolator=os/linux/apparmor-profile={"profile":"` + name + `"}` }
+	x := app{name: "x", script: "cat /proc/self/attr/current"}
+	if _, err := os.Stat("/sys/fs/selinux/enforce"); err != nil {
+		if res := h.start([]string{selinux}, x).wait(); res.code != 254 || !strings.Contains(res.stderr, "u:r:t:s0: this host has no SELinux") {
+			t.Errorf("SELinux: %s", res)
+		}
+	}
+	if on, err := os.ReadFile("/sys/module/apparmor/parameters/enabled"); err != nil || strings.TrimSpace(string(on)) != "Y" {
+		if res := h.start([]string{profile("some")}, x).wait(); res.code != 254 || !strings.Contains(res.stderr, "some: this host has no AppArmor") {
+			t.Errorf("AppArmor: %s", res)
+		}
+		return
+	}
+	p := h.start([]string{profile("unconfined")}, x)
+	if res := p.wait(); res.code != 0 || res.stdout != "unconfined\n" {
+		t.Errorf("AppArmor: %s", res)
+	}
+	if text := h.must("status", p.uuid()); !strings.Contains(text, "app-x-isolator=enforced: apparmor-profile unconfined\n") {
+		t.Errorf("AppArmor: %s", text)
+	}
+	if res := h.start([]string{profile("nosuch")}, x).wait(); res.code != 254 || res.stdout != "" || !strings.Contains(res.stderr, "nosuch") {
+		t.Errorf("a profile that is not loaded: %s", res)
+	}
+}

@@ -43,7 +43,7 @@ var suites = []suite{
 		"TestEscape(Proc|Namespaces|Processes|Devices|Keyrings|Kernel|Cgroups|Trace|Setuid|NullDevice|Masks|Mounts)", "TestDoors",
 	}},
 	{"limits", ".", "", []string{
-		"TestMemoryLimit.*", "TestPidsLimit", "TestCPULimit", "TestCPUSet", "TestIOLimit", "TestProcessLimits", "TestStrictIsolators", "TestWhereLimitsAre", "TestPriorities", "TestNested",
+		"TestMemoryLimit.*", "TestPidsLimit", "TestCPULimit", "TestCPUSet", "TestIOLimit", "TestProcessLimits", "TestLabels", "TestStrictIsolators", "TestWhereLimitsAre", "TestPriorities", "TestNested",
 	}},
 	{"life", ".", "", []string{
 		"TestUpdateLimits", "TestBackoff", "TestForgottenExecutions", "TestLivenessProbeThatHangs", "TestOrphansAreReaped", "TestSteerApps", "TestWaitReady",

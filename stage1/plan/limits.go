@@ -110,6 +110,9 @@ func bound(app *App, in Input, list []appc.Isolator, original *appc.App) error {
 			return errs.WithClass(errs.ClassOf(err), wrap("isolator "+iso.Name, err))
 		}
 	}
+	if err := app.labels(in, list); err != nil {
+		return err
+	}
 	for _, name := range slices.Sorted(maps.Keys(byUser)) {
 		if !byUser[name] {
 			app.Optional = append(app.Optional, name)
@@ -119,6 +122,20 @@ func bound(app *App, in Input, list []appc.Isolator, original *appc.App) error {
 	var err error
 	app.Limits, err = limits.Parse(mine)
 	return err
+}
+
+// labels gives the app those of the pod that it has no own of.
+func (a *App) labels(in Input, own []appc.Isolator) error {
+	for _, name := range []string{appc.IsoSELinux, appc.IsoAppArmor} {
+		iso := appc.GetIsolator(in.Pod.Isolators, name)
+		if iso == nil || appc.GetIsolator(own, name) != nil {
+			continue
+		}
+		if err := a.single(in.Host, *iso, false); err != nil {
+			return errs.WithClass(errs.ClassOf(err), wrap("isolator "+name, err))
+		}
+	}
+	return nil
 }
 
 // single takes an isolator that is no limit of a cgroup. Its value is checked
@@ -293,8 +310,8 @@ func boundPod(pod *Pod, in Input) error {
 			note(nameShmSize, limits.Enforced, string(s), "")
 		case iso.Name == appc.IsoPriority, iso.Name == appc.IsoNetworkBandwidth:
 			// finishLimits takes them.
-		case boundHere(iso.Name):
-			return errs.Newf(errs.Unsupported, "isolator %s: only for each app", iso.Name)
+		case iso.Name == appc.IsoSELinux, iso.Name == appc.IsoAppArmor:
+			// Each app has them that has none of its own.
 		default:
 			note(iso.Name, limits.Ignored, "", "unknown")
 		}
