@@ -67,7 +67,7 @@ func TestMemoryLimit(t *testing.T) {
 		app{name: "x", script: hold(64) + "; echo survived", flags: []string{"--memory=32Mi"}},
 		app{name: "y", script: "sleep 3; echo whole"})
 	res := p.wait()
-	if res.code != 137 || strings.Contains(res.stdout, "survived") || !strings.Contains(res.stdout, "whole") {
+	if res.code != 137 || strings.Contains(res.stdout, "survived") || !strings.Contains(res.stdout, "whole") || !strings.Contains(res.stderr, "run: app x: killed by the kernel: out of memory\n") {
 		t.Error(res)
 	}
 	all := p.statuses()

@@ -46,6 +46,9 @@ type ExposedPort struct {
 	PodPort  *appc.Port `json:"podPort,omitempty"`
 }
 
+// lifecyclePrefix is that of the annotations which steer the pod's life.
+const lifecyclePrefix = "rkt/lifecycle/"
+
 // Annotations of the pod.
 const (
 	AnnExitPolicy = "rkt/lifecycle/exit-policy" // all, any, anyOnFailure

@@ -57,6 +57,7 @@ func TestValidate(t *testing.T) {
 		{`"kind":"host","source":"/srv"`, `"kind":"empty","uid":-1`, "volumes[0].uid"},
 		{`"kind":"host"`, `"kind":"empty"`, "volumes[0].source"},
 		{`"value":"any"`, `"value":"some"`, "annotations: rkt/lifecycle/exit-policy"},
+		{`rkt/lifecycle/exit-policy`, `rkt/lifecycle/restart`, `annotations: "rkt/lifecycle/restart": unknown here`},
 		{`"hostPort":80`, `"hostPort":0`, "ports[0].hostPort"},
 		{`"127.0.0.1"`, `"::1%lo"`, "ports[0].hostIP"},
 		{`"apps":[`, `"apps":[],"x":[`, "apps: missing"},
@@ -100,6 +101,10 @@ func TestAppAnnotations(t *testing.T) {
 		{"post-start", "http:80/", true},
 		{"pre-stop", "tcp:80", false},
 		{"restart-keep-rootfs", "yes", false},
+		{"startup", "tcp:80", true},
+		{"role", "init", true},
+		{"restrat", "always", false},
+		{"exit-policy", "all", false}, // the pod's
 	} {
 		name := "rkt/lifecycle/" + c.name
 		text := strings.Replace(whole, `"mounts":[`, `"annotations":[{"name":"`+name+`","value":"`+c.value+`"}],"mounts":[`, 1)

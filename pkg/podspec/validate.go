@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/rkt-pods/rkt/pkg/appc"
@@ -62,6 +64,9 @@ func (p *Pod) Validate() error {
 		return err
 	}
 	if err := p.Annotations.Validate(); err != nil {
+		return err
+	}
+	if err := checkLifecycle(p.Annotations, AnnExitPolicy); err != nil {
 		return err
 	}
 	if s, ok := p.Annotations.Get(AnnExitPolicy); ok {
@@ -180,6 +185,11 @@ func (a *App) checkAnnotations() error {
 	if err := a.checkOwn(); err != nil {
 		return err
 	}
+	err := checkLifecycle(a.Annotations, AnnStopSignal, AnnStopTimeout, AnnRole, AnnRestart, AnnRestartOn, AnnKeepRootFS,
+		AnnAfter, AnnBefore, AnnReady, AnnLive, AnnStartup, AnnPostStart, AnnPreStop)
+	if err != nil {
+		return err
+	}
 	for _, c := range []struct {
 		name  string
 		check func(string) error
@@ -198,6 +208,18 @@ func (a *App) checkAnnotations() error {
 			if err := c.check(s); err != nil {
 				return fmt.Errorf("annotations: %s: %w", c.name, err)
 			}
+		}
+	}
+	return nil
+}
+
+// checkLifecycle refuses what is spelled as one of rkt's own annotations and is
+// none: whoever wrote it would wait in vain for what it asks.
+func checkLifecycle(list appc.Annotations, known ...string) error {
+	for _, a := range list {
+		if strings.HasPrefix(a.Name, lifecyclePrefix) && !slices.Contains(known, a.Name) {
+			err := errs.Newf(errs.Usage, "annotations: %q: unknown here", a.Name)
+			return errs.WithHint(err, "here there are %s", strings.Join(known, ", "))
 		}
 	}
 	return nil

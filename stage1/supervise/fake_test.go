@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -280,6 +281,14 @@ func (tp *testPod) wantCode(want int) {
 	get(tp.t, tp.records.dir.Exit(), &e)
 	if e.Code != want {
 		tp.t.Errorf("exit.json says %d, want %d", e.Code, want)
+	}
+}
+
+// wantTold: the user has heard one thing, which begins so.
+func (tp *testPod) wantTold(want string) {
+	tp.t.Helper()
+	if len(tp.notified) != 1 || !strings.HasPrefix(tp.notified[0].Error(), want) {
+		tp.t.Errorf("told: %v, want %q", tp.notified, want)
 	}
 }
 

@@ -274,6 +274,12 @@ func (p *pod) do(action lifecycle.Action, at time.Time) {
 
 func (p *pod) finishApp(x lifecycle.FinishApp, at time.Time) {
 	defer p.serveWaiters(func(w waiter) bool { return w.ended(x) })
+	switch {
+	case x.OOMKilled:
+		p.report(fmt.Errorf("app %s: killed by the kernel: out of memory", x.App))
+	case x.Reason == poddir.DependencyFailed:
+		p.report(fmt.Errorf("app %s: %s", x.App, x.Message))
+	}
 	err := p.records.change(x.App, func(s *poddir.Status) {
 		s.State, s.PID = poddir.Exited, 0
 		s.Reason, s.Message, s.FinishedAt = x.Reason, x.Message, new(at.UTC())

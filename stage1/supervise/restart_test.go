@@ -114,6 +114,7 @@ func TestLiveness(t *testing.T) {
 	if s := tp.statusOf("a"); s.Reason != poddir.LivenessFailed || !strings.Contains(s.Message, "no answer within 300ms") {
 		t.Errorf("status %s", text(s))
 	}
+	tp.wantTold("app a: liveness probe: exec:/bin/sh ")
 	pids, err := os.ReadFile(filepath.Join(dir, "pids"))
 	if err != nil {
 		t.Fatal(err)
@@ -183,9 +184,7 @@ func TestPreStopHangs(t *testing.T) {
 	if s := tp.statusOf("a"); s.Reason != poddir.KilledAfterTimeout {
 		t.Errorf("status %s", text(s))
 	}
-	if len(tp.notified) != 1 || !strings.Contains(tp.notified[0].Error(), "pre-stop hook: exec:sleep 1000: the app was killed before") {
-		t.Errorf("told: %v", tp.notified)
-	}
+	tp.wantTold("app a: pre-stop hook: exec:sleep 1000: the app was killed before")
 }
 
 func TestPostStartFails(t *testing.T) {
@@ -194,6 +193,7 @@ func TestPostStartFails(t *testing.T) {
 	if s := tp.statusOf("a"); s.Reason != poddir.StartFailed || !strings.Contains(s.Message, "exit code 3: why") {
 		t.Errorf("status %s", text(s))
 	}
+	tp.wantTold("app a: post-start hook: ")
 }
 
 // TestNotify: the word of a process that is none of the app counts nothing.

@@ -203,6 +203,10 @@ func (p *pod) wake() {
 	}
 }
 
+// maxPatience bounds each part of what is added up, which may be as long as a
+// duration can be.
+const maxPatience = 365 * 24 * time.Hour
+
 // patience is how long what was asked for may take: the stop timeouts of all,
 // for each may wait for the one after it, their post-stop handlers' time, and
 // that of the kernel's kill.
@@ -213,9 +217,9 @@ func (r request) patience(apps []*app) time.Duration {
 		if r.TimeoutMs != nil {
 			timeout = time.Duration(*r.TimeoutMs) * time.Millisecond
 		}
-		total += timeout
+		total += min(timeout, maxPatience)
 		if len(a.plan.PostStop) > 0 {
-			total += a.postStopTimeout()
+			total += min(a.postStopTimeout(), maxPatience)
 		}
 	}
 	if r.Op == opRestart {

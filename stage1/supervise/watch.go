@@ -41,6 +41,9 @@ func (a *app) watch(base launch.App, heard *net.UnixConn) {
 func (a *app) begun(base launch.App) bool {
 	if h := a.plan.PostStart; h != nil {
 		if err := a.hook(a.ctx, base, "post-start", *h); err != nil {
+			if a.ctx.Err() == nil { // else it has ended, or was killed
+				a.report(err)
+			}
 			a.unfit(poddir.StartFailed, err.Error())
 			return false
 		}
@@ -51,7 +54,9 @@ func (a *app) begun(base launch.App) bool {
 	begun := false
 	a.probe(base, *a.plan.Startup, func(ok bool, message string) bool {
 		if begun = ok; !ok {
-			a.unfit(poddir.StartFailed, "startup probe: "+message)
+			message = "startup probe: " + message
+			a.report(errors.New(message))
+			a.unfit(poddir.StartFailed, message)
 		}
 		return false
 	})
@@ -72,6 +77,7 @@ func (a *app) probes(base launch.App) {
 		a.beside.start(func() {
 			a.probe(base, *p, func(ok bool, message string) bool {
 				if !ok {
+					a.report(fmt.Errorf("liveness probe: %s", message))
 					a.unfit(poddir.LivenessFailed, message)
 				}
 				return true
