@@ -22,7 +22,7 @@ INITFLAGS := -Os -static -nostdlib -nostartfiles -ffreestanding -fno-stack-prote
 export GOFLAGS
 
 .PHONY: all
-all: bin/rkt bin/rkt-fetch bin/rkt-verify bin/stage1 bin/podinit bin/applaunch bin/rkt-cni
+all: bin/rkt bin/rkt-fetch bin/rkt-verify bin/stage1 bin/podinit bin/applaunch bin/rkt-userns bin/rkt-cni
 
 # rkt and its helpers are pure Go; stage1 needs cgo for a C part that must run
 # before the Go runtime, and is static so that it runs anywhere.
@@ -42,6 +42,9 @@ bin/rkt-cni:
 bin/podinit bin/applaunch: bin/%: stage1/podinit/sys.h
 	@mkdir -p bin
 	$(CC) $(INITFLAGS) -o $@ stage1/$*/$*.c
+bin/rkt-userns: stage0/rootless/userns/userns.c stage1/podinit/sys.h
+	@mkdir -p bin
+	$(CC) $(INITFLAGS) -o $@ $<
 bin/podinit: stage1/podinit/podinit.c
 bin/applaunch: stage1/applaunch/applaunch.c stage1/applaunch/inside.h
 
@@ -52,6 +55,7 @@ install: all
 	install -D -m 0755 bin/rkt-fetch $(DESTDIR)$(PREFIX)/libexec/rkt/rkt-fetch
 	install -D -m 0755 bin/stage1 $(DESTDIR)$(PREFIX)/libexec/rkt/stage1
 	install -D -m 0755 bin/podinit $(DESTDIR)$(PREFIX)/libexec/rkt/podinit
+	install -D -m 0755 bin/rkt-userns $(DESTDIR)$(PREFIX)/libexec/rkt/rkt-userns
 	install -D -m 0755 bin/applaunch $(DESTDIR)$(PREFIX)/libexec/rkt/applaunch
 	install -D -m 0755 bin/rkt-cni $(DESTDIR)$(PREFIX)/libexec/rkt/rkt-cni
 	mkdir -p $(DESTDIR)$(PREFIX)/libexec/rkt/cni

@@ -74,7 +74,7 @@ func run(m *testing.M) (code int, err error) {
 			return 1, err
 		}
 	}
-	for _, name := range []string{"rkt", "rkt-fetch", "rkt-verify", "stage1", "podinit", "applaunch", "rkt-cni"} {
+	for _, name := range []string{"rkt", "rkt-fetch", "rkt-verify", "stage1", "podinit", "applaunch", "rkt-userns", "rkt-cni"} {
 		if _, err := os.Stat(filepath.Join(bin, name)); err != nil {
 			return 1, fmt.Errorf("%w: run `make` first", err)
 		}

@@ -31,7 +31,7 @@ func newAppRestart(g *globals) *cobra.Command {
 whatever its restart policy says. Returns once its program runs. An app that has
 finished comes back, and does not count as failed any more.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := needRoot(); err != nil {
+			if err := g.needRoot(); err != nil {
 				return err
 			}
 			h, found, err := g.onePod(cmd.Context(), args, uuidFile)

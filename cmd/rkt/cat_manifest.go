@@ -47,7 +47,7 @@ With --kube, the pod is printed as a Kubernetes Pod in YAML, which "rkt run
 }
 
 func runCatManifest(ctx context.Context, g *globals, args []string, uuidFile string, print func(host, pod.Pod) error) error {
-	if err := needRoot(); err != nil {
+	if err := g.needRoot(); err != nil {
 		return err
 	}
 	words, err := manyArgs(ctx, args, uuidFile)

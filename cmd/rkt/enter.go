@@ -48,7 +48,7 @@ that isn't root's can be entered as its own user only.`,
 }
 
 func runEnter(g *globals, cmd *cobra.Command, e abi.Enter, args []string) error {
-	if err := needRoot(); err != nil {
+	if err := g.needRoot(); err != nil {
 		return err
 	}
 	if len(args) == 0 {

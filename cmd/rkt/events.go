@@ -80,7 +80,7 @@ func runEvents(ctx context.Context, g *globals, o eventsOptions, args []string) 
 	if o.format != "" && o.format != "json" {
 		return errs.WithHint(errs.Newf(errs.Usage, "--format=%s: not json", o.format), "leave --format out for text")
 	}
-	if err := needRoot(); err != nil {
+	if err := g.needRoot(); err != nil {
 		return err
 	}
 	h, err := g.openExisting()

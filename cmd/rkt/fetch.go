@@ -116,7 +116,7 @@ type fetchedView struct {
 }
 
 func runFetch(ctx context.Context, g *globals, cmd *cobra.Command, o *fetchOptions) error {
-	if err := needRoot(); err != nil {
+	if err := g.needRoot(); err != nil {
 		return err
 	}
 	if len(o.apps.list) == 0 {

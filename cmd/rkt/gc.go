@@ -69,7 +69,7 @@ another gc is at work, and 12 if --check found anything.`,
 }
 
 func runGC(ctx context.Context, g *globals, cmd *cobra.Command, o gcOptions) error {
-	if err := needRoot(); err != nil {
+	if err := g.needRoot(); err != nil {
 		return err
 	}
 	if err := o.sound(); err != nil {

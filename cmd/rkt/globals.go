@@ -11,6 +11,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/stage0/config"
 	"github.com/rkt-pods/rkt/stage0/pod"
+	"github.com/rkt-pods/rkt/stage0/rootless"
 	"github.com/rkt-pods/rkt/stage0/store"
 )
 
@@ -33,7 +34,11 @@ func (g *globals) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&g.dir, "dir", "", "data folder (default from paths.d, else "+config.DefaultData+")")
 	fs.StringVar(&g.dirs.System, "system-config", "/usr/lib/rkt", "the vendor's configuration")
 	fs.StringVar(&g.dirs.Local, "local-config", "/etc/rkt", "the administrator's configuration")
-	fs.StringVar(&g.dirs.User, "user-config", "", "the user's configuration, which weighs most")
+	own := ""
+	if rootless.Inside() {
+		own = rootless.ConfigDir(os.Getenv)
+	}
+	fs.StringVar(&g.dirs.User, "user-config", own, "the user's configuration, which weighs most")
 	fs.Var(&g.insecure, "insecure-options", "checks to leave out, separated by commas: "+strings.Join(insecureNames(), ", "))
 	fs.BoolVar(&g.trustHTTPS, "trust-keys-from-https", false, "trust keys that were found over https without asking")
 	g.refused.flag(fs, "cpuprofile", "FILE", "write a CPU profile")
@@ -76,12 +81,49 @@ func (i *insecure) Set(list string) error {
 func (i *insecure) String() string { return strings.Join(slices.Sorted(maps.Keys(*i)), ",") }
 func (i *insecure) Type() string   { return "LIST" }
 
-// needRoot refuses ordinary users, before anything is looked at.
-func needRoot() error {
+// needRoot has an ordinary user begin anew as root of a user namespace, if the
+// data folder is his own. Others are refused, before anything is looked at.
+func (g *globals) needRoot() error {
 	if os.Geteuid() == 0 {
 		return nil
 	}
-	return errs.WithHint(errs.Newf(errs.Denied, "cannot run as unprivileged user"), "run it as root, for example with sudo")
+	data, err := g.dataDir(true)
+	if err != nil {
+		return err
+	}
+	if !rootless.Own(data) {
+		return errs.WithHint(errs.Newf(errs.Denied, "cannot run as unprivileged user"), "run it as root, for example with sudo, or leave --dir out: without it an ordinary user's pods are in a folder of his own")
+	}
+	return rootless.Enter(data, os.Args[1:])
+}
+
+// anyone says whether this is an ordinary user who looks at pods of others. One
+// who looks at his own begins anew, as with needRoot.
+func (g *globals) anyone() (bool, error) {
+	if os.Geteuid() == 0 {
+		return false, nil
+	}
+	data, err := g.dataDir(false)
+	if err != nil || !rootless.Own(data) {
+		return true, err
+	}
+	return false, g.needRoot()
+}
+
+// dataDir is the data folder. That of an ordinary user is his own by default,
+// once he has one or is about to make it.
+func (g *globals) dataDir(make bool) (string, error) {
+	if (os.Geteuid() != 0 || rootless.Inside()) && g.dir == "" {
+		own := rootless.DataDir(os.Getenv)
+		if _, err := os.Stat(own); err == nil || make || rootless.Inside() {
+			return own, nil
+		}
+	}
+	c, err := config.LoadPaths(g.dirs)
+	if err != nil {
+		return "", err
+	}
+	return c.DataDir(g.dir)
 }
 
 // host is what most commands work on.
@@ -105,7 +147,7 @@ func (g *globals) openWith(open func(string) (*store.Store, error)) (host, error
 	if err != nil {
 		return host{}, err
 	}
-	data, err := c.DataDir(g.dir)
+	data, err := g.dataDir(false)
 	if err != nil {
 		return host{}, err
 	}

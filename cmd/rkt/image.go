@@ -288,7 +288,7 @@ damaged is removed by its ID.`,
 }
 
 func runImageRm(ctx context.Context, g *globals, args []string) error {
-	if err := needRoot(); err != nil {
+	if err := g.needRoot(); err != nil {
 		return err
 	}
 	if len(args) == 0 {

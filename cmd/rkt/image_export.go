@@ -50,7 +50,7 @@ signatures. ACIs are files of their own.`,
 const formatFolder = "oci-dir"
 
 func runImageExport(ctx context.Context, g *globals, args []string, o imageExportOptions) error {
-	if err := needRoot(); err != nil {
+	if err := g.needRoot(); err != nil {
 		return err
 	}
 	if len(args) < 2 {
@@ -128,7 +128,7 @@ func (o *imageFolderOptions) flags(cmd *cobra.Command) {
 }
 
 func runImageFolder(ctx context.Context, g *globals, args []string, o imageFolderOptions, dependents bool) error {
-	if err := needRoot(); err != nil {
+	if err := g.needRoot(); err != nil {
 		return err
 	}
 	if len(args) != 2 || strings.TrimSpace(args[1]) == "" {

@@ -56,7 +56,7 @@ type collectedImages struct {
 }
 
 func runImageGC(ctx context.Context, g *globals, o imageGCOptions) error {
-	if err := needRoot(); err != nil {
+	if err := g.needRoot(); err != nil {
 		return err
 	}
 	if err := checkFormat(o.format); err != nil {
@@ -147,7 +147,7 @@ func newImageUnpin(g *globals) *cobra.Command {
 }
 
 func runImagePin(ctx context.Context, g *globals, args []string, pin bool) error {
-	if err := needRoot(); err != nil {
+	if err := g.needRoot(); err != nil {
 		return err
 	}
 	if len(args) == 0 {

@@ -41,7 +41,7 @@ depends on.`,
 }
 
 func runImageImport(ctx context.Context, g *globals, cmd *cobra.Command, args []string, o *imageImportOptions) error {
-	if err := needRoot(); err != nil {
+	if err := g.needRoot(); err != nil {
 		return err
 	}
 	if len(args) == 0 {

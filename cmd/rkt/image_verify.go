@@ -50,7 +50,7 @@ type verifiedImage struct {
 }
 
 func runImageVerify(ctx context.Context, g *globals, args []string, o imageVerifyOptions) error {
-	if err := needRoot(); err != nil {
+	if err := g.needRoot(); err != nil {
 		return err
 	}
 	if err := checkFormat(o.format); err != nil {

@@ -233,8 +233,8 @@ func (o *podFlags) plan(apps []podplan.App) podplan.Options {
 	}
 	for _, e := range os.Environ() {
 		name, val, _ := strings.Cut(e, "=")
-		if activation.Variable(name) {
-			continue // about descriptors of this process
+		if activation.Variable(name) || name == poddir.RunRootEnv {
+			continue // about this process alone
 		}
 		// A shell function that was exported is no variable to us.
 		known := slices.ContainsFunc(p.ParentEnv, func(v appc.EnvVar) bool { return v.Name == name })

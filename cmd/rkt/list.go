@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -80,6 +79,10 @@ func runList(g *globals, o listOptions) error {
 // views reads all pods that the caller may see. One that can't be read is no
 // reason not to show the others.
 func (g *globals) views() (views []view, bad []error, err error) {
+	anyone, err := g.anyone()
+	if err != nil {
+		return nil, nil, err
+	}
 	h, err := g.openExisting()
 	if errs.Is(err, errs.NotFound) {
 		return nil, nil, nil // never created: no pods
@@ -87,7 +90,7 @@ func (g *globals) views() (views []view, bad []error, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if os.Geteuid() != 0 {
+	if anyone {
 		views, err = summaries(h.store.ID())
 		return views, nil, err
 	}

@@ -90,7 +90,7 @@ func runLogs(ctx context.Context, g *globals, o logsOptions, args []string) erro
 	if o.format != "" && o.format != "json" {
 		return errs.WithHint(errs.Newf(errs.Usage, "--format=%s: not json", o.format), "leave --format out for text")
 	}
-	if err := needRoot(); err != nil {
+	if err := g.needRoot(); err != nil {
 		return err
 	}
 	h, found, err := g.onePod(ctx, args, o.uuidFile)

@@ -180,7 +180,7 @@ func indexOf(list []netJSON, name string) int {
 
 // onNetworks opens the store for a command that needs root, and the networks.
 func (g *globals) onNetworks(f func(h host, networks []poddir.Network) error) error {
-	if err := needRoot(); err != nil {
+	if err := g.needRoot(); err != nil {
 		return err
 	}
 	h, err := g.openExisting()

@@ -13,6 +13,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/pkg/podspec"
 	"github.com/rkt-pods/rkt/stage0/config"
+	"github.com/rkt-pods/rkt/stage0/rootless"
 )
 
 // addNet reads NAME[:KEY=VALUE;…],….
@@ -68,9 +69,16 @@ func (f *runFlags) addNetArgs(network, args string) error {
 func (f *runFlags) networks(g *globals, o *poddir.RunOptions) error {
 	if o.Net = f.net; len(o.Net) == 0 {
 		o.Net = []string{config.NetDefault}
+		if rootless.Inside() {
+			o.Net = []string{config.NetNone}
+			f.warnings = append(f.warnings, "the pod has no network: an ordinary user can give it the host's (--net=host) or none")
+		}
 	}
 	if slices.Equal(o.Net, []string{config.NetNone}) || slices.Equal(o.Net, []string{config.NetHost}) {
 		return nil
+	}
+	if rootless.Inside() {
+		return errs.WithHint(errs.Newf(errs.Unsupported, "network %s: takes the host's root to make", strings.Join(o.Net, ",")), "an ordinary user's pods have the host's network (--net=host) or none (--net=none)")
 	}
 	all, err := config.LoadNetworks(g.dirs)
 	if err != nil {

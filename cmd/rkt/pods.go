@@ -59,7 +59,7 @@ func manyArgs(ctx context.Context, args []string, uuidFile string) ([]string, er
 // eachPod runs one step for each pod that is named. One that fails is told,
 // and the others go on.
 func (g *globals) eachPod(ctx context.Context, args []string, uuidFile, failed string, step func(host, pod.Pod) error) error {
-	if err := needRoot(); err != nil {
+	if err := g.needRoot(); err != nil {
 		return err
 	}
 	words, err := manyArgs(ctx, args, uuidFile)

@@ -35,7 +35,7 @@ A prepared pod that is not run within a day is removed by gc.`,
 }
 
 func runPrepare(ctx context.Context, g *globals, cmd *cobra.Command, o *podFlags, quiet bool) error {
-	if err := needRoot(); err != nil {
+	if err := g.needRoot(); err != nil {
 		return err
 	}
 	if o.stage1 != "" {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -73,7 +72,11 @@ func runStatus(ctx context.Context, g *globals, o statusOptions, args []string) 
 	if err := checkFormat(o.format); err != nil {
 		return err
 	}
-	if os.Geteuid() != 0 {
+	anyone, err := g.anyone()
+	if err != nil {
+		return err
+	}
+	if anyone {
 		return g.statusForAnyone(ctx, o, args)
 	}
 	h, found, err := g.onePod(ctx, args, o.uuidFile)

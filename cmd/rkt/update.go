@@ -163,7 +163,7 @@ func runUpdate(ctx context.Context, g *globals, call abi.Update, format string, 
 	if call.Limits.Empty() {
 		return errs.Newf(errs.Usage, "no limit is given")
 	}
-	if err := needRoot(); err != nil {
+	if err := g.needRoot(); err != nil {
 		return err
 	}
 	h, found, err := g.onePod(ctx, args, uuidFile)

@@ -95,7 +95,7 @@ pod that mounts it fills it with what the image has there.`,
 }
 
 func runVolumeCreate(ctx context.Context, g *globals, v podspec.Volume, labels map[string]string, args []string) error {
-	if err := needRoot(); err != nil {
+	if err := g.needRoot(); err != nil {
 		return err
 	}
 	if len(args) != 1 {
@@ -153,7 +153,7 @@ func newVolumeList(g *globals) *cobra.Command {
 // volumes lists the named volumes for root; a data folder that was never made
 // has none.
 func (g *globals) volumes(format string) ([]volume.Volume, error) {
-	if err := needRoot(); err != nil {
+	if err := g.needRoot(); err != nil {
 		return nil, err
 	}
 	if err := checkFormat(format); err != nil {
@@ -204,7 +204,7 @@ func newVolumeInspect(g *globals) *cobra.Command {
 }
 
 func runVolumeInspect(g *globals, name, format string) error {
-	if err := needRoot(); err != nil {
+	if err := g.needRoot(); err != nil {
 		return err
 	}
 	if err := checkFormat(format); err != nil {
@@ -243,7 +243,7 @@ func newVolumeRm(g *globals) *cobra.Command {
 }
 
 func runVolumeRm(ctx context.Context, g *globals, args []string) error {
-	if err := needRoot(); err != nil {
+	if err := g.needRoot(); err != nil {
 		return err
 	}
 	if len(args) == 0 {
@@ -294,7 +294,7 @@ first pod is prepared until its last one is removed.`,
 }
 
 func runVolumeGC(ctx context.Context, g *globals, o volumeGCOptions) error {
-	if err := needRoot(); err != nil {
+	if err := g.needRoot(); err != nil {
 		return err
 	}
 	if err := checkFormat(o.format); err != nil {

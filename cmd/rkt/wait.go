@@ -50,7 +50,7 @@ func runWait(ctx context.Context, g *globals, o waitOptions, args []string) erro
 	if err := checkFormat(o.format); err != nil {
 		return err
 	}
-	if err := needRoot(); err != nil {
+	if err := g.needRoot(); err != nil {
 		return err
 	}
 	words, err := manyArgs(ctx, args, o.uuidFile)

@@ -36,7 +36,7 @@ func follow(ctx context.Context, pods pod.Pods, show func() (done bool, err erro
 
 // watchList prints the list again each time that it has changed.
 func watchList(ctx context.Context, g *globals, o listOptions) error {
-	if err := needRoot(); err != nil {
+	if err := g.needRoot(); err != nil {
 		return err
 	}
 	h, err := g.openExisting()

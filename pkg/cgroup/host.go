@@ -57,6 +57,10 @@ func Detect() (Host, error) {
 	if _, err := os.Stat("/run/systemd/system"); err == nil {
 		h.Systemd = true
 	}
+	if !proc.HostUsers() {
+		// Nobody but the host's root may change anything in them.
+		h.V1, h.controllers = nil, map[string]string{}
+	}
 	self, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
 		return Host{}, err
@@ -116,6 +120,14 @@ func (h Host) delegated(group string) bool {
 // below it, by DelegateSubgroup= or by what the unit itself has made: pods
 // need the unit's, because there can be no controllers beside processes.
 func (h Host) base() string {
+	if !proc.HostUsers() {
+		for _, group := range []string{h.own, filepath.Dir(h.own)} {
+			if h.writable(group) {
+				return group
+			}
+		}
+		return "/"
+	}
 	if !h.Systemd {
 		return "/"
 	}
@@ -125,6 +137,17 @@ func (h Host) base() string {
 		}
 	}
 	return "/"
+}
+
+// writable says whether this process may make cgroups below one, and move itself
+// there.
+func (h Host) writable(group string) bool {
+	for _, name := range []string{"", "cgroup.procs"} {
+		if unix.Faccessat(unix.AT_FDCWD, filepath.Join(h.Unified, group, name), unix.W_OK, unix.AT_EACCESS) != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // Slice is the slice of the scopes that systemd makes for pods.
@@ -149,7 +172,11 @@ func Plan(storeID, uuid string) (poddir.Cgroup, error) {
 		return poddir.Cgroup{}, err
 	}
 	base := h.base()
-	rec := poddir.Cgroup{BootID: proc.BootID(), Stays: h.Systemd && base == "/"}
+	if base == "/" && !proc.HostUsers() && !h.writable(base) {
+		err := errs.Newf(errs.Unsupported, "cgroup %s: not this user's to change, nor the one above it", h.own)
+		return poddir.Cgroup{}, errs.WithHint(err, "\"systemd-run --user --scope -p Delegate=yes rkt run …\" runs rkt in one that is")
+	}
+	rec := poddir.Cgroup{BootID: proc.BootID(), Stays: h.Systemd && base == "/" && proc.HostUsers()}
 	if rec.Stays && h.scopes() {
 		rec.Scope = "rkt-" + uuid + ".scope"
 		base = ScopePath(rec.Scope)

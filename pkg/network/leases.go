@@ -20,7 +20,7 @@ import (
 const lastFile = "last_reserved_ip.0"
 
 // leaseDir is where the pods of a network of ours keep their addresses.
-func leaseDir(network string) string { return filepath.Join(poddir.NetDir, "leases", network) }
+func leaseDir(network string) string { return filepath.Join(poddir.NetDir(), "leases", network) }
 
 // Lease takes an address in each subnet: the wanted one, or else the next after
 // the one that was given last, so that an address rests before it is given

@@ -19,10 +19,10 @@ import (
 // NamesDir has a file for each network by which its pods find each other: a
 // line "ADDRESS NAME CONTAINER-ID" for each address. It is replaced whole,
 // under a lock, and whoever wants to know watches the folder.
-var NamesDir = filepath.Join(poddir.NetDir, "names")
+var NamesDir = filepath.Join(poddir.NetDir(), "names")
 
 // lockFile is removed with the folder when nobody is left.
-var lockFile = filepath.Join(poddir.NetDir, "lock")
+var lockFile = filepath.Join(poddir.NetDir(), "lock")
 
 // Name is one line of a network's file.
 type Name struct {
@@ -111,7 +111,7 @@ func shared(ctx context.Context) (*lock.Lock, error) { return locked(ctx, lock.S
 
 func locked(ctx context.Context, take func(context.Context, string) (*lock.Lock, error)) (*lock.Lock, error) {
 	for {
-		if err := os.MkdirAll(poddir.NetDir, 0o755); err != nil {
+		if err := os.MkdirAll(poddir.NetDir(), 0o755); err != nil {
 			return nil, err
 		}
 		l, err := take(ctx, lockFile)

@@ -161,7 +161,7 @@ func leaseNetwork(t *testing.T) string {
 	name := fmt.Sprintf("test-%d-%s", os.Getpid(), strings.ReplaceAll(t.Name(), "/", "-"))
 	t.Cleanup(func() {
 		_ = os.RemoveAll(leaseDir(name))
-		for _, d := range []string{filepath.Dir(leaseDir(name)), poddir.NetDir, poddir.RunRoot} {
+		for _, d := range []string{filepath.Dir(leaseDir(name)), poddir.NetDir(), poddir.RunRoot()} {
 			_ = os.Remove(d) // if nobody else is there
 		}
 	})

@@ -85,7 +85,7 @@ func Sweep(ctx context.Context, dirs []string, gone func(owner string) bool) (Or
 }
 
 func ownLeaseDirs() []string {
-	dirs, _ := filepath.Glob(filepath.Join(poddir.NetDir, "leases", "*")) // the pattern is good
+	dirs, _ := filepath.Glob(filepath.Join(poddir.NetDir(), "leases", "*")) // the pattern is good
 	return dirs
 }
 

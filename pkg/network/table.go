@@ -181,12 +181,12 @@ func dropEmpty(ctx context.Context) error {
 			return err
 		}
 	}
-	entries, err := os.ReadDir(poddir.NetDir)
+	entries, err := os.ReadDir(poddir.NetDir())
 	if err != nil || len(entries) > 1 {
 		return err
 	}
 	// Whoever waits for the lock finds that it is another file by now.
-	return errors.Join(os.Remove(lockFile), removeEmpty(poddir.NetDir))
+	return errors.Join(os.Remove(lockFile), removeEmpty(poddir.NetDir()))
 }
 
 // removeEmpty removes a folder unless somebody has put something into it.

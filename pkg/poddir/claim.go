@@ -25,7 +25,7 @@ const claimAttr = "trusted.rkt.data"
 //
 // A store without a run folder has nothing that could be mixed up.
 func Claim(storeID, data string) error {
-	dir := filepath.Join(RunRoot, storeID)
+	dir := filepath.Join(RunRoot(), storeID)
 	for range 2 {
 		owner, err := claimant(dir)
 		switch {

@@ -49,17 +49,26 @@ func Folders() []Folder {
 	return []Folder{Embryo, Prepare, Prepared, Run, ExitedGarbage, Garbage}
 }
 
+// RunRootEnv is a variable that names the run folder of an ordinary user's
+// pods. rkt sets it for itself, and stage1 has it from there.
+const RunRootEnv = "RKT_ROOTLESS_RUN"
+
 // RunRoot is the parent of all stores' run folders.
-const RunRoot = "/run/rkt"
+func RunRoot() string {
+	if dir := os.Getenv(RunRootEnv); dir != "" {
+		return dir
+	}
+	return "/run/rkt"
+}
 
 // RunDir is a pod's folder below /run: sockets, generated files, mount targets
 // and the summary that ordinary users may read. It belongs to one boot.
-func RunDir(storeID, uuid string) string { return filepath.Join(RunRoot, storeID, uuid) }
+func RunDir(storeID, uuid string) string { return filepath.Join(RunRoot(), storeID, uuid) }
 
 // NetDir is where the pods of all stores of this host keep what belongs to the
 // networks they share: leases of addresses and names of pods. It belongs to one
 // boot.
-const NetDir = RunRoot + "/net"
+func NetDir() string { return filepath.Join(RunRoot(), "net") }
 
 // ContainerID is the pod's name towards network plugins.
 func ContainerID(storeID, uuid string) string { return "rkt-" + storeID + "-" + uuid }

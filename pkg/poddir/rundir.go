@@ -28,7 +28,7 @@ func MakeRunDir(storeID, uuid string) (string, error) {
 		for _, d := range []struct {
 			path string
 			mode fs.FileMode
-		}{{RunRoot, 0o755}, {filepath.Dir(dir), 0o755}, {dir, 0o711}} {
+		}{{RunRoot(), 0o755}, {filepath.Dir(dir), 0o755}, {dir, 0o711}} {
 			if err = mkdir(d.path, d.mode); err != nil {
 				break
 			}
@@ -38,7 +38,7 @@ func MakeRunDir(storeID, uuid string) (string, error) {
 		}
 	}
 	if errors.Is(err, unix.EROFS) {
-		err = errs.WithHint(err, "rkt keeps what belongs to this boot in %s: mount a tmpfs there, or on %s", RunRoot, filepath.Dir(RunRoot))
+		err = errs.WithHint(err, "rkt keeps what belongs to this boot in %s: mount a tmpfs there, or on %s", RunRoot(), filepath.Dir(RunRoot()))
 	}
 	if err != nil {
 		return "", fmt.Errorf("run folder: %w", err)

@@ -23,6 +23,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/lock"
 	"github.com/rkt-pods/rkt/pkg/network"
 	"github.com/rkt-pods/rkt/pkg/poddir"
+	"github.com/rkt-pods/rkt/pkg/proc"
 	"github.com/rkt-pods/rkt/stage0/netctl"
 	"github.com/rkt-pods/rkt/stage0/pod"
 	"github.com/rkt-pods/rkt/stage0/store"
@@ -333,7 +334,10 @@ func used(dir string) (bytes int64) {
 // sweepNetworks removes what is left of pods that have no record any more: a
 // power loss can take one that was not synced.
 func (p *Plan) sweepNetworks(ctx context.Context) error {
-	if _, err := os.Stat(poddir.NetDir); err != nil && len(network.HostLocalRoot()) == 0 {
+	if !proc.HostUsers() {
+		return nil // no pod of an ordinary user has one
+	}
+	if _, err := os.Stat(poddir.NetDir()); err != nil && len(network.HostLocalRoot()) == 0 {
 		return nil // no pod of this host has had a network since its boot
 	}
 	_, err := netctl.Sweep(ctx, p.pods, nil, nil)

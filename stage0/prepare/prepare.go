@@ -12,12 +12,14 @@ import (
 	"time"
 
 	"github.com/rkt-pods/rkt/pkg/atomicfile"
+	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/fault"
 	"github.com/rkt-pods/rkt/pkg/idrange"
 	"github.com/rkt-pods/rkt/pkg/image"
 	"github.com/rkt-pods/rkt/pkg/lock"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/pkg/podspec"
+	"github.com/rkt-pods/rkt/pkg/proc"
 	"github.com/rkt-pods/rkt/stage0/kube"
 	"github.com/rkt-pods/rkt/stage0/pod"
 	"github.com/rkt-pods/rkt/stage0/uids"
@@ -157,6 +159,13 @@ func (in Input) takeIDs(ctx context.Context, p *pod.PreparingPod) error {
 	wanted, err := idrange.Parse(text)
 	if err != nil {
 		return err
+	}
+	if !proc.HostUsers() {
+		if wanted == nil {
+			return nil // rkt itself is in one, and what it runs too
+		}
+		return errs.WithHint(errs.Newf(errs.Unsupported, "user ids %s: only the host's root can give them", wanted),
+			"an ordinary user's pods have those of /etc/subuid and /etc/subgid")
 	}
 	ids, err := uids.OfHost().Take(ctx, uids.Holder{Data: in.Pods.Data, UUID: p.UUID()}, wanted)
 	if err != nil {

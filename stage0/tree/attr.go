@@ -13,6 +13,7 @@ import (
 
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/layer"
+	"github.com/rkt-pods/rkt/pkg/proc"
 )
 
 const (
@@ -140,20 +141,33 @@ func clearXattrs(p string) error {
 // do mounts that would look for them.
 func setOpaque(fd int) error {
 	p := fdPath(fd)
-	if err := unix.Setxattr(p, opaqueMarks[0], []byte("y"), 0); err != nil {
+	err := unix.Setxattr(p, opaqueMarks[0], []byte("y"), 0)
+	if errors.Is(err, unix.EPERM) && !proc.HostUsers() {
+		// Only the host's root may set it, and needs it. The other is needed then.
+		if err = unix.Setxattr(p, opaqueMarks[1], []byte("y"), 0); err == nil {
+			return nil
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("mark as opaque: %w", err)
 	}
 	return ignoreUnsupported(unix.Setxattr(p, opaqueMarks[1], []byte("y"), 0))
 }
 
-// isOpaque says whether the folder hides those below.
+// isOpaque says whether the folder hides those below. No tar has brought either
+// mark.
 func isOpaque(p string) (bool, error) {
-	var b [4]byte
-	n, err := unix.Lgetxattr(p, opaqueMarks[0], b[:])
-	if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.ENOTSUP) {
-		return false, nil
+	for _, mark := range opaqueMarks {
+		var b [4]byte
+		n, err := unix.Lgetxattr(p, mark, b[:])
+		if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.ENOTSUP) {
+			continue
+		}
+		if err != nil || n == 1 && b[0] == 'y' {
+			return err == nil, err
+		}
 	}
-	return err == nil && n == 1 && b[0] == 'y', err
+	return false, nil
 }
 
 func headerTimes(h *tar.Header) times {

@@ -15,6 +15,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/fault"
 	"github.com/rkt-pods/rkt/pkg/layer"
+	"github.com/rkt-pods/rkt/pkg/proc"
 )
 
 // dirEnd is what a folder gets at the end: its times, since what is made inside
@@ -300,6 +301,9 @@ func (u *unpacker) node(name string, h *tar.Header) error {
 
 func mknod(pfd int, base string, h *tar.Header) error {
 	dev := unix.Mkdev(uint32(h.Devmajor), uint32(h.Devminor))
+	if (h.Typeflag == tar.TypeChar || h.Typeflag == tar.TypeBlock) && !proc.HostUsers() {
+		return errs.WithHint(errs.Newf(errs.Unsupported, "a device, which takes the host's root to make"), "apps get their devices anyway: leave it out of the image, or fetch it as root")
+	}
 	switch h.Typeflag {
 	case tar.TypeSymlink:
 		return unix.Symlinkat(h.Linkname, pfd, base)

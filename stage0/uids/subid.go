@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -34,11 +35,11 @@ type pool struct {
 // read joins what the two files say: a range of a pod is one of users and one
 // of groups.
 func (s subIDs) read() (pool, error) {
-	users, otherUsers, err := readSubIDs(s.user)
+	users, otherUsers, err := readSubIDs(s.user, Owner)
 	if err != nil {
 		return pool{}, err
 	}
-	groups, otherGroups, err := readSubIDs(s.group)
+	groups, otherGroups, err := readSubIDs(s.group, Owner)
 	if err != nil {
 		return pool{}, err
 	}
@@ -60,6 +61,17 @@ func (s subIDs) read() (pool, error) {
 	return p, nil
 }
 
+// OfUser are the ids that the host's files give to an ordinary user, by his name
+// or his number.
+func OfUser(name, uid string) (users, groups []idrange.Range, err error) {
+	ids := OfHost().ids
+	if users, _, err = readSubIDs(ids.user, name, uid); err != nil {
+		return nil, nil, err
+	}
+	groups, _, err = readSubIDs(ids.group, name, uid)
+	return users, groups, err
+}
+
 func intersect(a, b idrange.Range) (idrange.Range, bool) {
 	start := max(a.Start, b.Start)
 	end := min(uint64(a.Start)+uint64(a.Count), uint64(b.Start)+uint64(b.Count))
@@ -71,7 +83,7 @@ func intersect(a, b idrange.Range) (idrange.Range, bool) {
 
 // readSubIDs reads one file, which need not be there. Lines that are not
 // understood are passed over, as the programs of shadow do it.
-func readSubIDs(path string) (own, others []idrange.Range, err error) {
+func readSubIDs(path string, owner ...string) (own, others []idrange.Range, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, nil
@@ -92,7 +104,7 @@ func readSubIDs(path string) (own, others []idrange.Range, err error) {
 			continue
 		}
 		r := idrange.Range{Start: uint32(start), Count: uint32(min(count, 1<<32-1-start))}
-		if w[0] == Owner {
+		if slices.Contains(owner, w[0]) {
 			own = append(own, r)
 		} else {
 			others = append(others, r)

@@ -151,6 +151,7 @@ type Device struct {
 	Major, Minor int64 // -1 means any
 	Mode         uint32
 	UID, GID     int
+	HostPath     string // where the host has its node
 	Access       string // "rwm" or a part of it
 	RuleOnly     bool   // no node is made: it comes with a mount, or is made on demand
 }

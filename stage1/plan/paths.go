@@ -22,15 +22,17 @@ func paths(app *App, insecure bool) {
 
 func devices() []Device {
 	node := func(path string, major, minor int64) Device {
-		return Device{Path: path, Type: 'c', Major: major, Minor: minor, Mode: 0o666, Access: "rwm"}
+		return Device{Path: path, HostPath: path, Type: 'c', Major: major, Minor: minor, Mode: 0o666, Access: "rwm"}
 	}
+	console := node("/dev/console", 1, 3)
+	console.HostPath = "/dev/null"
 	rule := func(path string, major, minor int64) Device {
 		return Device{Path: path, Type: 'c', Major: major, Minor: minor, Access: "rwm", RuleOnly: true}
 	}
 	return []Device{
 		// Not the host's console: the null device by that name, for programs
 		// that insist on one. A terminal is mounted over it.
-		node("/dev/console", 1, 3),
+		console,
 		node("/dev/null", 1, 3), node("/dev/zero", 1, 5), node("/dev/full", 1, 7),
 		node("/dev/random", 1, 8), node("/dev/urandom", 1, 9), node("/dev/tty", 5, 0),
 		rule("/dev/ptmx", 5, 2), rule("/dev/pts", 136, -1),

@@ -94,7 +94,7 @@ func (x *extras) addNode(n cdi.Node) error {
 	if n.HostPath == "" {
 		n.HostPath = n.Path
 	}
-	d := plan.Device{Path: path.Clean(n.Path), Mode: 0o666, Access: n.Permissions}
+	d := plan.Device{Path: path.Clean(n.Path), HostPath: n.HostPath, Mode: 0o666, Access: n.Permissions}
 	if d.Access == "" {
 		d.Access = "rw"
 	}

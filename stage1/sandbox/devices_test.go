@@ -48,10 +48,10 @@ func TestDevices(t *testing.T) {
 	la, err := p.Prepare(app, root)
 	f.must(err)
 	for _, want := range []plan.Device{
-		{Path: "/dev/gpu0", Type: 'c', Major: 1, Minor: 3, Mode: 0o666, UID: 7, Access: "rw"},
-		{Path: "/dev/made", Type: 'c', Major: 240, Minor: 3, Mode: 0o660, Access: "rw"},
-		{Path: "/dev/zero2", Type: 'c', Major: 1, Minor: 5, Mode: 0o666, Access: "r"},
-		{Path: "/dev/many/by/null", Type: 'c', Major: 1, Minor: 3, Mode: 0o640, UID: 8, GID: 9, Access: "rw"},
+		{Path: "/dev/gpu0", Type: 'c', Major: 1, Minor: 3, Mode: 0o666, UID: 7, HostPath: "/dev/null", Access: "rw"},
+		{Path: "/dev/made", Type: 'c', Major: 240, Minor: 3, Mode: 0o660, HostPath: "/dev/made", Access: "rw"},
+		{Path: "/dev/zero2", Type: 'c', Major: 1, Minor: 5, Mode: 0o666, HostPath: "/dev/zero", Access: "r"},
+		{Path: "/dev/many/by/null", Type: 'c', Major: 1, Minor: 3, Mode: 0o640, UID: 8, GID: 9, HostPath: nodes + "/by/null", Access: "rw"},
 	} {
 		if !slices.Contains(la.Devices, want) {
 			t.Errorf("%+v is not among %+v", want, la.Devices)

@@ -38,8 +38,9 @@ func HostFacts() (plan.Host, error) {
 	if err != nil {
 		return host, fmt.Errorf("facts of the host: %w", err)
 	}
-	host.SysResource = effective&(1<<uint(capability.CAP_SYS_RESOURCE)) != 0
-	host.SysNice = effective&(1<<uint(capability.CAP_SYS_NICE)) != 0
+	// The kernel asks for both in the host's user namespace.
+	host.SysResource = proc.HostUsers() && effective&(1<<uint(capability.CAP_SYS_RESOURCE)) != 0
+	host.SysNice = proc.HostUsers() && effective&(1<<uint(capability.CAP_SYS_NICE)) != 0
 	groups, err := cgroup.Detect()
 	if err != nil {
 		return host, err

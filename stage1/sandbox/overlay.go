@@ -16,6 +16,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/fault"
 	"github.com/rkt-pods/rkt/pkg/idrange"
 	"github.com/rkt-pods/rkt/pkg/poddir"
+	"github.com/rkt-pods/rkt/pkg/proc"
 	"github.com/rkt-pods/rkt/stage1/plan"
 )
 
@@ -218,6 +219,11 @@ func (o *overlay) mountFS(target string) error {
 	if err := unix.FsconfigSetString(ctx, "source", "rkt"); err != nil {
 		return overlayError("source", ctx, err)
 	}
+	if !proc.HostUsers() {
+		if err := unix.FsconfigSetFlag(ctx, "userxattr"); err != nil {
+			return errs.WithHint(errs.WithClass(errs.Unsupported, overlayError("userxattr", ctx, err)), "Linux 5.11 lets a user namespace mount an overlay")
+		}
+	}
 	for i, fd := range o.lowers {
 		if err := unix.FsconfigSetString(ctx, "lowerdir+", fdPath(fd)); err != nil {
 			if i == 0 && errors.Is(err, unix.EINVAL) {
@@ -274,6 +280,9 @@ func (o *overlay) mountOld(target string) error {
 	}
 	if o.volatile {
 		data += ",volatile"
+	}
+	if !proc.HostUsers() {
+		data += ",userxattr"
 	}
 	if len(data) >= os.Getpagesize() {
 		return errs.Newf(errs.Unsupported, "mount overlay: %d layers: more than this kernel takes", len(o.lowers))

@@ -16,6 +16,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/fault"
 	"github.com/rkt-pods/rkt/pkg/idrange"
+	"github.com/rkt-pods/rkt/pkg/proc"
 )
 
 // A pod with a user namespace has two of the same ids. Pod init owns the one
@@ -171,15 +172,36 @@ func checkIDs(ids *idrange.Range, a account) error {
 		return errs.WithHint(errs.Newf(errs.Usage, "%s %d: the pod has only ids below %d", what, id, ids.Count),
 			"--private-users=%s, or START:COUNT with a larger COUNT", idrange.Auto)
 	}
+	groups := append([]int{a.gid}, a.groups...)
+	if ids == nil {
+		return checkOwnIDs(a.uid, groups)
+	}
 	if !ids.Has(a.uid) {
 		return hint("user", a.uid)
 	}
-	for _, gid := range append([]int{a.gid}, a.groups...) {
+	for _, gid := range groups {
 		if !ids.Has(gid) {
 			return hint("group", gid)
 		}
 	}
 	return nil
+}
+
+// checkOwnIDs refuses what rkt itself has no ids for: those of an ordinary user.
+func checkOwnIDs(uid int, gids []int) error {
+	what, id := "", 0
+	if !proc.HasUser(uid) {
+		what, id = "user", uid
+	}
+	for _, gid := range gids {
+		if !proc.HasGroup(gid) {
+			what, id = "group", gid
+		}
+	}
+	if what == "" {
+		return nil
+	}
+	return errs.WithHint(errs.Newf(errs.Usage, "%s %d: not in the user namespace that rkt is in", what, id), "/etc/subuid and /etc/subgid say which ids there are")
 }
 
 // lay gives an overlay its lower layers with the pod's ids. The kernel stacks

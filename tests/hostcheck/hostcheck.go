@@ -153,7 +153,7 @@ func files(s Snapshot, _ string) error {
 // sharedFile handles what the pods of all stores share: of that only what names
 // a pod counts, by the name of its store.
 func sharedFile(s Snapshot, path string) bool {
-	if path != poddir.NetDir && !strings.HasPrefix(path, poddir.NetDir+"/") {
+	if path != poddir.NetDir() && !strings.HasPrefix(path, poddir.NetDir()+"/") {
 		return false
 	}
 	data, err := os.ReadFile(path)

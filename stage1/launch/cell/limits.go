@@ -76,7 +76,7 @@ func ownCapabilities() (capability.Capabilities, error) {
 // MayExceed says whether limits above this process's own can be set.
 func MayExceed() (bool, error) {
 	own, err := ownCapabilities()
-	return err == nil && own.Get(capability.EFFECTIVE, capability.CAP_SYS_RESOURCE), err
+	return err == nil && proc.HostUsers() && own.Get(capability.EFFECTIVE, capability.CAP_SYS_RESOURCE), err
 }
 
 // Rlimit is one limit of setrlimit(2).

@@ -1,10 +1,13 @@
 package cell
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt-pods/rkt/pkg/proc"
 )
 
 // Own lets the app's user open its streams again by name, as in
@@ -18,7 +21,11 @@ func Own(f *os.File, uid int) error {
 	if err != nil || !anonymous {
 		return err
 	}
-	if err := f.Chown(uid, -1); err != nil {
+	err = f.Chown(uid, -1)
+	if errors.Is(err, unix.EPERM) && !proc.HostUsers() {
+		return nil // another user's, who has handed it to this one: it is used as it is
+	}
+	if err != nil {
 		return fmt.Errorf("standard streams: %w", err)
 	}
 	return nil

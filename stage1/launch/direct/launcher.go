@@ -207,7 +207,7 @@ func (l *launcher) facts(files inherited, ids *idrange.Range, stdio launch.Stdio
 	if err != nil {
 		return facts{}, fmt.Errorf("capabilities: %w", err)
 	}
-	f := facts{setAttr: l.setAttr, lastCap: int(last), files: files, ids: ids}
+	f := facts{setAttr: l.setAttr, lastCap: int(last), files: files, ids: ids, inside: !proc.HostUsers()}
 	if f.caps, err = cell.Permitted(); err != nil {
 		return f, err
 	}

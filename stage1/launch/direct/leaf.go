@@ -14,6 +14,7 @@ import (
 
 	"github.com/rkt-pods/rkt/pkg/cgroup"
 	"github.com/rkt-pods/rkt/pkg/fault"
+	"github.com/rkt-pods/rkt/pkg/proc"
 	"github.com/rkt-pods/rkt/stage1/launch/cell"
 	"github.com/rkt-pods/rkt/stage1/plan"
 )
@@ -94,6 +95,11 @@ func setDevices(paths map[string]string, rules []rule) error {
 }
 
 func writeDevices(paths map[string]string, rules []rule) error {
+	if !proc.HostUsers() {
+		// They are the host's root's to set. An app has the nodes that it was
+		// given, and can make none.
+		return nil
+	}
 	dir, v1 := paths["devices"]
 	if !v1 {
 		var all []*devices.Rule

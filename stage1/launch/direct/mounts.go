@@ -130,8 +130,11 @@ func (p *program) mount(m mount, tree slot, f facts) {
 		p.close(what, tree, to)
 		return
 	}
-	fs := p.newMount(what, m.Type, hostIDs(m.data, f.ids), m.set)
-	p.ownMount(m, fs, f.ids)
+	fs := tree
+	if tree == noSlot {
+		fs = p.newMount(what, m.Type, hostIDs(m.data, f.ids), m.set)
+		p.ownMount(m, fs, f.ids)
+	}
 	resolve := 0
 	if m.Type == "proc" || m.Type == "sysfs" {
 		// What is hidden is hidden by its path: no image may put it elsewhere.
@@ -139,6 +142,9 @@ func (p *program) mount(m mount, tree slot, f facts) {
 	}
 	to, _ := p.get(what, opTarget, p.string(m.Target), imm(-1), flags(resolve))
 	p.moveMount(what, fs, to)
+	if m.Type == "sysfs" && f.inside && f.files.net < 0 {
+		p.attr(what, fs, m.set, 0, 0, true, f)
+	}
 	p.propagate(m, fs, f)
 	p.close(what, fs, to)
 }

@@ -22,6 +22,7 @@ type facts struct {
 	lastCap     int
 	ids         *idrange.Range // of the pod, nil if it has no user namespace
 	caps        uint64         // of this process
+	inside      bool           // this process is in a user namespace itself
 	files       inherited
 	null        [3]bool // standard streams that are the host's null device
 }
@@ -81,7 +82,8 @@ func compileStart(app launch.App, id identity, mounts []mount, f facts) *program
 	}
 	l := p.openHost(id)
 	null, _ := p.get("null device", unix.SYS_OPEN_TREE, cwdFD, p.string("/dev/null"), flags(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC))
-	trees := p.openVolumes(mounts)
+	trees := p.openVolumes(mounts, f)
+	nodes := p.openNodes(app, f)
 	p.do("cgroup namespace", unix.SYS_UNSHARE, flags(unix.CLONE_NEWCGROUP))
 	p.pivot(app.RootFS)
 	p.becomeOwner(f)
@@ -90,7 +92,7 @@ func compileStart(app launch.App, id identity, mounts []mount, f facts) *program
 	for i, m := range mounts {
 		p.mount(m, trees[i], f)
 	}
-	p.devices(app, mounts, f)
+	p.devices(app, mounts, nodes, f)
 	p.streams(id, f, true)
 	if cwd := id.Command.Cwd; cwd != "" {
 		dir, _ := p.get("mkdir "+cwd, opTarget, p.string(cwd), imm(-1), flags(0))
@@ -175,11 +177,19 @@ func (p *program) openHost(id identity) labels {
 
 // openVolumes takes hold of the sources of bind mounts as long as there is the
 // host's tree.
-func (p *program) openVolumes(mounts []mount) []slot {
+func (p *program) openVolumes(mounts []mount, f facts) []slot {
 	trees := make([]slot, len(mounts))
 	for i, m := range mounts {
 		trees[i] = noSlot
-		if m.Type == "bind" {
+		switch {
+		case f.inside && (m.Type == "proc" || m.Type == "sysfs" && f.files.net >= 0):
+			// The kernel lets a user namespace make one as long as it has all
+			// of another in view.
+			trees[i] = p.newMount(m.what(), m.Type, m.data, m.set)
+		case f.inside && m.Type == "sysfs":
+			// With the host's network it is the host's.
+			trees[i], _ = p.get(m.what(), unix.SYS_OPEN_TREE, cwdFD, p.string("/sys"), flags(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE))
+		case m.Type == "bind":
 			how := unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC
 			if m.Recursive {
 				how |= unix.AT_RECURSIVE
@@ -270,7 +280,7 @@ var devLinks = [][2]string{
 }
 
 // devices makes the nodes and the usual links, unless /dev is the host's.
-func (p *program) devices(app launch.App, mounts []mount, f facts) {
+func (p *program) devices(app launch.App, mounts []mount, nodes []slot, f facts) {
 	isDev := func(m mount) bool { return m.Type == "bind" && filepath.Clean(m.Target) == "/dev" }
 	if slices.ContainsFunc(mounts, isDev) {
 		return
@@ -288,8 +298,14 @@ func (p *program) devices(app launch.App, mounts []mount, f facts) {
 		return s
 	}
 	p.do("umask", unix.SYS_UMASK, octal(0))
-	for _, d := range app.Devices {
-		if d.RuleOnly || d.Path == "" || filepath.Clean(d.Path) == "/dev/ptmx" {
+	for i, d := range app.Devices {
+		if !hasNode(d) {
+			continue
+		}
+		if nodes[i] != noSlot {
+			to, _ := p.get("device "+d.Path, opTarget, p.string(d.Path), nodes[i].arg(), flags(0))
+			p.moveMount("device "+d.Path, nodes[i], to)
+			p.close("device "+d.Path, nodes[i], to)
 			continue
 		}
 		p.node(d, folder(d.Path), f.ids)
@@ -307,6 +323,23 @@ func (p *program) devices(app launch.App, mounts []mount, f facts) {
 		p.do(what, unix.SYS_SYMLINKAT, p.string(l[0]), dev.arg(), p.string(l[1])).may(0, unix.EEXIST)
 	}
 	p.close("devices", order...)
+}
+
+// hasNode says whether the device is to be seen, and not only to be used.
+func hasNode(d plan.Device) bool {
+	return !d.RuleOnly && d.Path != "" && filepath.Clean(d.Path) != "/dev/ptmx"
+}
+
+// openNodes takes hold of the host's own nodes where none can be made.
+func (p *program) openNodes(app launch.App, f facts) []slot {
+	nodes := make([]slot, len(app.Devices))
+	for i, d := range app.Devices {
+		nodes[i] = noSlot
+		if f.inside && hasNode(d) {
+			nodes[i], _ = p.get("device "+d.Path, unix.SYS_OPEN_TREE, cwdFD, p.string(d.HostPath), flags(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC))
+		}
+	}
+	return nodes
 }
 
 // node makes one device node; one that is there is the image's affair, or a
