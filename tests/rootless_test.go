@@ -206,6 +206,7 @@ func rootlessKilled(t *testing.T, p *plain) {
 	until(t, "the app is gone", func() bool { return syscall.Kill(app, 0) != nil })
 	run.wait()
 	p.must("gc", "--grace-period=0s")
+	p.must("gc", "--check")
 	if text := p.must("list", "--no-legend"); text != "" {
 		t.Errorf("left: %s", text)
 	}

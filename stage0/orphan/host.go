@@ -18,6 +18,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/network"
 	"github.com/rkt-pods/rkt/pkg/poddir"
 	"github.com/rkt-pods/rkt/pkg/proc"
+	"github.com/rkt-pods/rkt/stage0/uids"
 )
 
 // mounts are those in this mount namespace below the folders of pods. rkt makes
@@ -29,7 +30,7 @@ func (f *Finder) mounts(context.Context) ([]Orphan, error) {
 	}
 	var list []Orphan
 	for _, at := range points {
-		for _, root := range []string{filepath.Join(poddir.RunRoot, f.Pods.StoreID), poddir.PodsDir(f.Pods.Data)} {
+		for _, root := range []string{filepath.Join(poddir.RunRoot(), f.Pods.StoreID), poddir.PodsDir(f.Pods.Data)} {
 			if strings.HasPrefix(at, root+"/") && uuidIn(at) != "" {
 				list = append(list, Orphan{Mount, at, uuidIn(at), "umount " + at})
 			}
@@ -50,6 +51,18 @@ func (f *Finder) netNS(context.Context) ([]Orphan, error) {
 		uuid, ok := strings.CutPrefix(e.Name(), "rkt-"+f.Pods.StoreID+"-")
 		if ok && !f.runs(uuid) {
 			list = append(list, Orphan{NetNS, filepath.Join(named, e.Name()), uuid, "ip netns del " + e.Name()})
+		}
+	}
+	return list, err
+}
+
+// userIDs are those that a pod of this data folder was given which is no more.
+func (f *Finder) userIDs(context.Context) ([]Orphan, error) {
+	held, err := uids.OfHost().Held(f.Pods.Data)
+	var list []Orphan
+	for uuid, ids := range held {
+		if _, there := f.live[uuid]; !there {
+			list = append(list, Orphan{UserIDs, ids.String(), uuid, byGC})
 		}
 	}
 	return list, err

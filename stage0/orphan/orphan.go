@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/rkt-pods/rkt/pkg/poddir"
+	"github.com/rkt-pods/rkt/pkg/proc"
 	"github.com/rkt-pods/rkt/stage0/gc"
 	"github.com/rkt-pods/rkt/stage0/netctl"
 	"github.com/rkt-pods/rkt/stage0/pod"
@@ -34,6 +35,7 @@ const (
 	Rule      Kind = "rule"
 	Lease     Kind = "lease"
 	NetName   Kind = "network-name"
+	UserIDs   Kind = "user-ids"
 	Cgroup    Kind = "cgroup"
 	RunFolder Kind = "run-folder"
 	PodFolder Kind = "pod"
@@ -47,7 +49,7 @@ const (
 )
 
 // order is that in which orphans can be removed.
-var order = []Kind{Process, Mount, NetNS, Link, Rule, Lease, NetName, Cgroup, RunFolder, PodFolder, PodName, Reference, Image, ImageName, Layer, Blob, Staging}
+var order = []Kind{Process, Mount, NetNS, Link, Rule, Lease, NetName, UserIDs, Cgroup, RunFolder, PodFolder, PodName, Reference, Image, ImageName, Layer, Blob, Staging}
 
 // Orphan is one thing that nobody holds, or one that lacks what it holds.
 type Orphan struct {
@@ -79,7 +81,7 @@ func (f *Finder) Find(ctx context.Context) ([]Orphan, error) {
 	list := []Orphan{}
 	var all error
 	for _, look := range []func(context.Context) ([]Orphan, error){
-		f.pods, f.mounts, f.netNS, f.links, f.network, f.cgroups, f.processes, f.runFolders, f.references, f.garbage, f.images,
+		f.pods, f.mounts, f.netNS, f.links, f.network, f.userIDs, f.cgroups, f.processes, f.runFolders, f.references, f.garbage, f.images,
 	} {
 		found, err := f.settled(ctx, look)
 		list, all = append(list, found...), errors.Join(all, err)
@@ -164,6 +166,9 @@ func uuidIn(path string) string {
 // network is what the packet filter, the folders of leases and the files of
 // names have of pods that are gone or have ended.
 func (f *Finder) network(ctx context.Context) ([]Orphan, error) {
+	if !proc.HostUsers() {
+		return nil, nil // an ordinary user's pods have no network
+	}
 	o, err := netctl.Orphans(ctx, f.Networks, func(owner string) bool {
 		id, uuid, ok := netctl.OwnerPod(owner)
 		return ok && id == f.Pods.StoreID && !f.runs(uuid)
@@ -191,7 +196,7 @@ func (f *Finder) network(ctx context.Context) ([]Orphan, error) {
 
 // runFolders are those below /run of pods that are gone.
 func (f *Finder) runFolders(context.Context) ([]Orphan, error) {
-	root := filepath.Join(poddir.RunRoot, f.Pods.StoreID)
+	root := filepath.Join(poddir.RunRoot(), f.Pods.StoreID)
 	entries, err := os.ReadDir(root)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil

@@ -151,6 +151,21 @@ func (l Leases) Sweep(ctx context.Context) error {
 	return l.remove(ctx, func(other lease) bool { return other.gone() })
 }
 
+// Held lists what the pods of a data folder have, by their ids.
+func (l Leases) Held(data string) (map[string]*idrange.Range, error) {
+	all, err := l.list()
+	if errors.Is(err, fs.ErrNotExist) || !proc.HostUsers() {
+		return nil, nil
+	}
+	held := map[string]*idrange.Range{}
+	for _, one := range all {
+		if one.Data == data {
+			held[one.UUID] = &one.Range
+		}
+	}
+	return held, err
+}
+
 func (l Leases) remove(ctx context.Context, meant func(lease) bool) error {
 	if !proc.HostUsers() {
 		return nil // the host's root gives them, to his own pods

@@ -159,6 +159,11 @@ func TestSweep(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(f.dir, ".tmp-1-2")); err == nil {
 		t.Error("half a file is left")
 	}
+	held, err := f.Held(f.data)
+	f.must(err)
+	if len(held) != 1 || *held[f.pod(1).UUID] != *kept {
+		t.Errorf("held: %v", held)
+	}
 	f.must(f.Free(t.Context(), Holder{"/nosuch/data", f.pod(3).UUID}))
 	f.must(f.Free(t.Context(), f.pod(1)))
 	if _, err := os.Stat(f.dir); err == nil {
