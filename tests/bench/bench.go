@@ -142,7 +142,7 @@ func (b *bench) close() error {
 		if exists(b.path("data")) {
 			err = b.removeAll(context.Background())
 		}
-		_, orphansErr := reap()
+		_, orphansErr := reap(nil)
 		err = errors.Join(err, orphansErr)
 	}
 	b.hidden.close()

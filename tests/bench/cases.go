@@ -15,6 +15,7 @@ var both = []metric{cpu, wall}
 func (b *bench) cases() []benchCase {
 	return []benchCase{
 		b.oneApp(), b.podOfTwo(), b.parallel(),
+		b.networked(), b.networkAlone(), b.crowd(),
 		b.version(), b.emptyList(), b.longList(),
 		b.collect(), b.importImage(),
 		b.fetchCase(oneLayer, fmt.Sprintf("Fetch of one gzip layer of %d MiB", largeBytes>>20), 1.05),

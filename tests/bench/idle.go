@@ -51,7 +51,7 @@ func (b *bench) idleRkt(ctx context.Context) (s sample, err error) {
 		if stopErr := stop(cmd); err == nil {
 			err = stopErr
 		}
-		_, orphansErr := reap()
+		_, orphansErr := reap(nil)
 		err = errors.Join(err, orphansErr)
 	}()
 	lines := bufio.NewReader(out)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -36,7 +37,8 @@ type place func(f func() error) error
 // meter runs commands and takes what they cost.
 type meter struct {
 	account account
-	output  string // file for what the commands say, the last one's
+	output  string       // file for what the commands say, the last one's
+	staying map[int]bool // children that run beside what is measured
 }
 
 // newMeter makes this process the one that the orphans of its commands fall
@@ -49,7 +51,7 @@ func newMeter(output string) (*meter, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &meter{account: account, output: output}, nil
+	return &meter{account: account, output: output, staying: map[int]bool{}}, nil
 }
 
 // run measures the commands, one after the other, as one. The wall clock stops
@@ -70,7 +72,7 @@ func (m *meter) run(ctx context.Context, commands ...command) (sample, error) {
 		return s, err
 	}
 	tree, err := m.sequence(ctx, &s, commands)
-	orphans, orphansErr := reap()
+	orphans, orphansErr := reap(m.staying)
 	usage, leaveErr := group.leave()
 	ownAfter, ownErr := ownTime()
 	if err := errors.Join(err, orphansErr, leaveErr, ownErr); err != nil {
@@ -138,7 +140,7 @@ func (m *meter) quiet(ctx context.Context, commands ...command) error {
 			return err
 		}
 	}
-	_, err := reap()
+	_, err := reap(m.staying)
 	return err
 }
 
@@ -153,9 +155,9 @@ func lastLine(path string) string {
 }
 
 // reap waits for all children that are left, which are orphans of a command,
-// and returns the CPU time of their trees. Those that outlive the patience are
-// killed, with an error.
-func reap() (time.Duration, error) {
+// but for those that are to stay, and returns the CPU time of their trees. Those
+// that outlive the patience are killed, with an error.
+func reap(staying map[int]bool) (time.Duration, error) {
 	changed := make(chan os.Signal, 1)
 	signal.Notify(changed, syscall.SIGCHLD)
 	defer signal.Stop(changed)
@@ -176,6 +178,9 @@ func reap() (time.Duration, error) {
 		case pid > 0:
 			cpu += rusageTime(&usage)
 			continue
+		}
+		if len(staying) > 0 && !slices.ContainsFunc(children(os.Getpid()), func(p process) bool { return !staying[p.pid] }) {
+			return cpu, late
 		}
 		select {
 		case <-changed:

@@ -138,7 +138,7 @@ func (b *bench) podmanIn(root string, args ...string) command {
 	p := b.peer("podman")
 	argv := []string{
 		p.path, "--root", b.path(root), "--runroot", filepath.Join(b.runDir, root),
-		"--tmpdir", filepath.Join(b.runDir, root+".tmp"),
+		"--tmpdir", filepath.Join(b.runDir, root+".tmp"), "--network-config-dir", b.path(root + ".networks"),
 	}
 	return command{
 		argv: append(argv, args...), place: p.place,
@@ -184,7 +184,7 @@ func currentLimits() (string, error) {
 
 // peerLeftovers lists host paths that peers make and don't remove.
 func peerLeftovers() []string {
-	paths := []string{"/run/containers", "/run/crun", "/run/runc", "/run/libpod", "/run/systemd/nspawn", "/dev/shm/libpod_lock", "/var/lib/cni"}
+	paths := []string{"/run/containers", "/run/crun", "/run/runc", "/run/libpod", "/run/systemd/nspawn", "/dev/shm/libpod_lock", "/var/lib/cni", "/etc/containers/networks"}
 	groups, err := filepath.Glob("/sys/fs/cgroup/*")
 	if err != nil {
 		return paths
