@@ -28,8 +28,18 @@ func TestCheckAfterKill(t *testing.T) {
 	if found := h.orphans(); len(found) > 0 {
 		t.Errorf("of a running pod: %+v", found)
 	}
+	for _, line := range []string{"its lock is held", `is held by "rkt run", pid`, "/mnt/rootfs/netpeer-0\n", "network", "eth0 172.16.28.", "keeps it: is running"} {
+		if out := h.must("status", "--explain", p.uuid); !strings.Contains(out, line) {
+			t.Errorf("explained without %q:\n%s", line, out)
+		}
+	}
 	p.kill()
 	h.must("status", "--wait", p.uuid)
+	for _, line := range []string{"nobody holds its lock; no process of it is left", `was last held by "rkt run", pid`, "(gone)", "eth0 172.16.28.", "the grace period is 30m0s"} {
+		if out := h.must("status", "--explain", p.uuid); !strings.Contains(out, line) {
+			t.Errorf("explained after the kill without %q:\n%s", line, out)
+		}
+	}
 	found := h.orphans()
 	for _, kind := range []string{"cgroup", "lease", "rule"} {
 		i := slices.IndexFunc(found, func(o orphan) bool { return o.Kind == kind })
@@ -68,6 +78,8 @@ mount -t tmpfs tmpfs $run/%[2]s/mnt
 mkdir -p %[5]s
 sh -c 'echo 0 >%[5]s/cgroup.procs; exec sleep infinity' >/dev/null 2>&1 &
 touch /run/netns/%[3]s
+mount -t tmpfs tmpfs /var/lib # that of the host is everybody's
+mkdir -p /var/lib/rkt-ids; echo '{"data":"%[4]s","uuid":"%[2]s","start":1900000000,"count":65536}' >/var/lib/rkt-ids/1900000000
 ip link add orphan0 type veth peer name orphan1; ip link set orphan0 alias %[3]s
 until grep -q . %[5]s/cgroup.procs; do :; done`, id, dead, owner, h.dir, group, dead[:35]+"3"))
 	if err := os.WriteFile(filepath.Join(h.dir, "names", "web"), []byte(dead[:35]+"2\n"), 0o600); err != nil {
@@ -77,7 +89,7 @@ until grep -q . %[5]s/cgroup.procs; do :; done`, id, dead, owner, h.dir, group, 
 		t.Fatal(err)
 	}
 	found := h.orphans()
-	want := []string{"cgroup", "image", "layer", "link", "mount", "netns", "pod", "pod-name", "process", "reference", "run-folder", "staging"}
+	want := []string{"cgroup", "image", "layer", "link", "mount", "netns", "pod", "pod-name", "process", "reference", "run-folder", "staging", "user-ids"}
 	if got := kinds(found); !slices.Equal(got, want) {
 		t.Errorf("found %q, want %q", got, want)
 	}

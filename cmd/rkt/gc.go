@@ -27,6 +27,12 @@ type gcOptions struct {
 	format               string
 }
 
+// How long pods stay where nobody says otherwise.
+const (
+	defaultGrace  = 30 * time.Minute
+	defaultExpire = 24 * time.Hour
+)
+
 func newGC(g *globals) *cobra.Command {
 	var o gcOptions
 	cmd := &cobra.Command{
@@ -50,8 +56,8 @@ another gc is at work, and 12 if --check found anything.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runGC(cmd.Context(), g, cmd, o) },
 	}
 	fs := cmd.Flags()
-	duration(fs, &o.GracePeriod, "grace-period", 30*time.Minute, "how long a pod stays after it has ended")
-	duration(fs, &o.ExpirePrepared, "expire-prepared", 24*time.Hour, "how long a prepared pod stays when nobody runs it")
+	duration(fs, &o.GracePeriod, "grace-period", defaultGrace, "how long a pod stays after it has ended")
+	duration(fs, &o.ExpirePrepared, "expire-prepared", defaultExpire, "how long a prepared pod stays when nobody runs it")
 	fs.BoolVar(&o.MarkOnly, "mark-only", false, "only note which pods have ended, and when")
 	fs.BoolVar(&o.Volumes, "volumes", false, "also named volumes that no pod holds, by the grace period after their last use")
 	fs.IntVar(&o.KeepLast, "keep-last", 0, "the `N` pods that ended last stay in any case")

@@ -21,6 +21,7 @@ type statusOptions struct {
 	wait     waitFlag
 	ready    waitFlag
 	uuidFile string
+	explain  bool
 	format   string
 }
 
@@ -55,7 +56,11 @@ func newStatus(g *globals) *cobra.Command {
 
 With --wait it waits for the pod to end, with --wait-ready for it to be ready;
 when a duration is given and is over first, the exit code is 124. A pod that
-ends before it is ready is an error.`,
+ends before it is ready is an error.
+
+With --explain it shows who holds the pod's lock, its processes, its cgroup, the
+mounts that its supervisor sees, its networks and what it refers to: all that its
+state follows from, and why gc keeps it or not.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return runStatus(cmd.Context(), g, o, args) },
 	}
 	fs := cmd.Flags()
@@ -64,6 +69,7 @@ ends before it is ready is an error.`,
 	fs.Var(&o.ready, "wait-ready", "wait for the pod to be ready, or for that long")
 	fs.Lookup("wait-ready").NoOptDefVal = "true"
 	fs.StringVar(&o.uuidFile, "uuid-file", "", "file with the pod's UUID")
+	fs.BoolVar(&o.explain, "explain", false, "show what the state follows from, what the pod holds, and what gc makes of it")
 	fs.StringVar(&o.format, "format", "", "json or json-pretty")
 	return cmd
 }
@@ -75,6 +81,9 @@ func runStatus(ctx context.Context, g *globals, o statusOptions, args []string) 
 	anyone, err := g.anyone()
 	if err != nil {
 		return err
+	}
+	if anyone && o.explain {
+		return g.needRoot()
 	}
 	if anyone {
 		return g.statusForAnyone(ctx, o, args)
@@ -106,6 +115,9 @@ func runStatus(ctx context.Context, g *globals, o statusOptions, args []string) 
 			return err
 		}
 		found = over
+	}
+	if o.explain {
+		return g.explain(h, found, o.format)
 	}
 	f, err := h.pods.Facts(found)
 	if err != nil {

@@ -71,6 +71,15 @@ func Kill(rec poddir.Cgroup) error {
 	return KillPath(path)
 }
 
+// Processes lists the processes in the pod's cgroup and below it.
+func Processes(rec poddir.Cgroup) ([]int, error) {
+	path, err := unified(rec)
+	if err != nil || path == "" {
+		return nil, err
+	}
+	return pidsBelow(path)
+}
+
 // WaitEmpty returns once no process is left in the pod's cgroup, or with an
 // error of class Busy that names who is left when ctx ends.
 func WaitEmpty(ctx context.Context, rec poddir.Cgroup) error {

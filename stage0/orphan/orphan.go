@@ -224,6 +224,9 @@ func (f *Finder) references(context.Context) ([]Orphan, error) {
 		}
 	}
 	for key, pods := range held.Layers {
+		if strings.Contains(key, "/") {
+			continue // a frozen store's, which need not be here all the time
+		}
 		if ok, herr := f.Store.HasLayer(key); herr != nil {
 			err = errors.Join(err, herr)
 		} else if !ok {
