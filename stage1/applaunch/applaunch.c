@@ -333,7 +333,7 @@ static long perform(const struct op *o, const __u64 *a)
 	case OP_ATTR:
 		return attr((long)a[0], a[1], a[2], a[3], a[4]);
 	case OP_MASK:
-		return mask((const char *)a[0], (long)a[1]);
+		return mask((const char *)a[0], (long)a[1], a[2]);
 	case OP_SEND:
 		return send((long)a[0]);
 	case OP_SIGNALS:

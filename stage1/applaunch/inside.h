@@ -283,9 +283,11 @@ static long nothing(void)
 /*
  * mask hides a path, if it is there: a file with the host's null device, a
  * folder with an empty one. Each of the two is attached once, and a copy of it
- * each further time: before Linux 6.15 only what is attached can be copied.
+ * each further time: before Linux 6.15 only what is attached can be copied. The
+ * device is the host's own: read-only, so that nobody changes its mode or owner
+ * by the name of what it hides.
  */
-static long mask(const char *path, long null)
+static long mask(const char *path, long null, __u64 how)
 {
 	static struct {
 		long mount;
@@ -312,6 +314,8 @@ static long mask(const char *path, long null)
 	if (cover < 0)
 		return cover;
 	ret = move(cover, fd);
+	if (ret == 0 && !covers[i].attached)
+		ret = attr(cover, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, 0, 0, how);
 	if (covers[i].attached)
 		SYS1(close, cover);
 	covers[i].attached = 1;

@@ -102,7 +102,7 @@ func compileStart(app launch.App, id identity, mounts []mount, f facts) *program
 		p.readOnly(path, f)
 	}
 	for _, path := range app.MaskedPaths {
-		p.do("hide "+path, opMask, p.string(path), null.arg())
+		p.do("hide "+path, opMask, p.string(path), null.arg(), imm(how(false, f)))
 	}
 	if app.ReadOnlyRootFS {
 		p.readOnlyRoot(f)
@@ -263,14 +263,19 @@ const (
 )
 
 func (p *program) attr(what string, fd slot, set, clear uint64, propagation int, recursive bool, f facts) {
-	how := 0
+	p.do(what, opAttr, fd.arg(), flags(set), flags(clear), flags(propagation), imm(how(recursive, f)))
+}
+
+// how is what opAttr and opMask are told of the kernel.
+func how(recursive bool, f facts) int {
+	n := 0
 	if recursive {
-		how |= attrRecursive
+		n |= attrRecursive
 	}
 	if !f.setAttr {
-		how |= attrOld
+		n |= attrOld
 	}
-	p.do(what, opAttr, fd.arg(), flags(set), flags(clear), flags(propagation), imm(how))
+	return n
 }
 
 // devLinks are what programs expect in /dev; ptmx is the app's own.
