@@ -114,6 +114,7 @@ var users = map[string][]string{
 	"without a filter": {"--seccomp=mode=retain,@appc.io/all"},
 	"no new rights":    {"--no-new-privileges"},
 	"delegated":        {"--cgroup-delegate"},
+	"own ids":          {"--private-users"},
 }
 
 // TestEscapeProc: nothing in /proc and /sys by which one rules the host can be
@@ -199,7 +200,11 @@ func TestEscapeDevices(t *testing.T) {
 	mount := []string{"--volume=v,kind=host,source=" + volume, "--mount=volume=v,target=/v"}
 	for who, flags := range users {
 		all := h.escape(slices.Concat(mount, flags), "devices:/v/node")
-		if got := all.worked(); len(all) < 12 || who != "user" && (len(got) != 1 || !strings.HasPrefix(got[0], "devices null ")) {
+		got := all.worked()
+		if who == "own ids" && len(got) == 0 {
+			continue // not even a null device can be made there
+		}
+		if len(all) < 12 || who != "user" && (len(got) != 1 || !strings.HasPrefix(got[0], "devices null ")) {
 			t.Errorf("as %s: %v of %v", who, got, all)
 		}
 	}

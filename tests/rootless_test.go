@@ -87,7 +87,7 @@ func (p *plain) run(flags []string, script string) result {
 func TestRootless(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]func(*testing.T, *plain){
-		"Run": rootlessRun, "Volumes": rootlessVolumes, "Life": rootlessLife, "Killed": rootlessKilled, "Refused": rootlessRefused, "Folder": rootlessFolder, "Layers": rootlessLayers,
+		"Run": rootlessRun, "Volumes": rootlessVolumes, "Life": rootlessLife, "Killed": rootlessKilled, "Refused": rootlessRefused, "Folder": rootlessFolder, "Layers": rootlessLayers, "Escape": rootlessEscape,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -303,4 +303,24 @@ func rootlessLayers(t *testing.T, p *plain) {
 			t.Errorf("%s belongs to %s", name, own)
 		}
 	}
+}
+
+// rootlessEscape: the attacks on pods of root's fail here as well.
+func rootlessEscape(t *testing.T, p *plain) {
+	for _, flags := range [][]string{nil, {"--user=1000", "--group=1000"}, {"--no-new-privileges"}} {
+		p.confined(flags, 180, "write", "read", "mounts", "namespaces", "kernel", "descriptors")
+		p.confined(flags, 12, "devices")
+		p.confined(flags, 6, "cgroup")
+	}
+	file := filepath.Join(p.home, "uuid")
+	run := p.begin(file, "run", "--insecure-options=image", "--net=none", "--uuid-file-save="+file, image("escape.aci"), "--exec=/bin/sleep", "--", "1000")
+	supervisor := run.running().PID
+	res := p.rkt("enter", run.uuid(), "/escape", fmt.Sprintf("processes:%d", supervisor))
+	all := parseTries(t, res)
+	delete(all, "processes strangers") // the app itself is seen from beside it
+	if len(all) < 25 || len(all.worked()) > 0 {
+		t.Errorf("%v of %d", all.worked(), len(all))
+	}
+	p.must("stop", "--force", run.uuid())
+	run.wait()
 }
