@@ -9,8 +9,8 @@ import (
 )
 
 // TestStopInEachState stops a pod while an app waits in its back-off, while its
-// pre-stop hook hangs and while a probe runs; and kills the supervisor in each of
-// these states. (TestFault does that at each step of the start.) The statuses are true, and nothing is left.
+// pre-stop or post-start hook hangs, while a probe runs and while it is paused;
+// and kills the supervisor in each of these states. (TestFault does that at each step of the start.) The statuses are true, and nothing is left.
 func TestStopInEachState(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -28,6 +28,16 @@ func TestStopInEachState(t *testing.T) {
 		"pre-stop": {
 			app{name: "x", script: serve, flags: []string{"--pre-stop=exec:sleep 1000,timeout=10m", "--stop-timeout=1s"}},
 			func(p *pod) bool { return strings.Contains(p.rkt("logs", p.uuid()).stdout, "up") }, 137,
+		},
+		"post-start": {
+			app{name: "x", script: `sleep 1000`, flags: []string{"--post-start=exec:sleep 1000,timeout=10m"}},
+			func(p *pod) bool { return len(p.attempts("x")) > 0 && p.attempts("x")[0].State == "running" }, 0,
+		},
+		"paused": {
+			app{name: "x", script: serve},
+			func(p *pod) bool {
+				return strings.Contains(p.rkt("logs", p.uuid()).stdout, "up") && p.rkt("pause", p.uuid()).code == 0
+			}, 0,
 		},
 		"not ready": {
 			app{name: "x", script: `sleep 1000`, flags: []string{"--ready=exec:sleep 100,timeout=50s", "--live=tcp:1,delay=50s"}},
@@ -57,7 +67,7 @@ func TestStopInEachState(t *testing.T) {
 				until(t, "no process is left", func() bool { s = h.status(p.uuid()); return s.State == "exited" })
 				want := "Aborted"
 				if !kill {
-					want = map[string]string{"backoff": "Error", "pre-stop": "KilledAfterTimeout", "not ready": "Stopped"}[name]
+					want = map[string]string{"backoff": "Error", "pre-stop": "KilledAfterTimeout", "not ready": "Stopped", "post-start": "Stopped", "paused": "Stopped"}[name]
 				}
 				if st := s.Apps[0].Status; st.State != "exited" || st.Reason != want {
 					t.Errorf("status %+v, want %s", st, want)

@@ -152,6 +152,9 @@ func Open(pods pod.Pods, f pod.Facts, debug bool) (*Running, error) {
 	}
 	defer unix.Close(fd)
 	exe, err := unix.Open("/proc/"+strconv.Itoa(id.PID)+"/exe", unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil && !id.Alive() {
+		return nil, gone // one that has just ended has no executable
+	}
 	if err != nil {
 		return nil, fmt.Errorf("pod %s: open its stage1: %w", f.UUID, err)
 	}

@@ -360,6 +360,39 @@ func TestSteer(t *testing.T) {
 	}
 }
 
+// TestPauseWhileRestarting: an app that is being restarted is not frozen, for it
+// would neither end nor begin.
+func TestPauseWhileRestarting(t *testing.T) {
+	dir := t.TempDir()
+	tp := newTestPod(t, poddir.RunOptions{}, "", spec{name: "a", script: `echo up; sleep 1000`,
+		ann: annotations(podspec.AnnPreStop, "exec:sh -c 'while [ ! -e "+dir+"/go ]; do sleep 0.02; done'")})
+	tp.whenUp("a", func() {
+		defer func() { tp.signals <- syscall.SIGQUIT }()
+		restarted := make(chan error)
+		go func() {
+			_, err := tp.ask(request{Op: opRestart, App: "a"})
+			restarted <- err
+		}()
+		var err error
+		for err == nil { // until the restart has begun
+			if _, err = tp.ask(request{Op: opPause}); err == nil {
+				_, err = tp.ask(request{Op: opPause, Off: true})
+			}
+		}
+		if !errs.Is(err, errs.Busy) || len(errs.Hints(err)) != 1 {
+			t.Error(err)
+		}
+		touch(t, dir, "go")
+		if err := <-restarted; err != nil {
+			t.Error(err)
+		}
+		if _, err := tp.ask(request{Op: opPause}); err != nil {
+			t.Error(err)
+		}
+	})
+	tp.wantCode(137)
+}
+
 func touch(t *testing.T, dir, name string) {
 	if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
 		t.Error(err)

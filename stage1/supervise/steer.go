@@ -181,6 +181,11 @@ func (p *pod) pause(on bool) error {
 	if on && p.machine.Ending() {
 		return errs.Newf(errs.Unavailable, "the pod is being stopped")
 	}
+	if on && len(p.waiters) > 0 {
+		// Frozen, it would neither end nor begin, and they would wait in vain.
+		err := errs.Newf(errs.Busy, "app %s: is being stopped or restarted", p.waiters[0].App)
+		return errs.WithHint(err, "try again when that is done")
+	}
 	p.paused.Store(true) // before anybody is frozen, or a probe would fail
 	err := p.groups.freeze(p.ctx, on)
 	if err != nil && on {
