@@ -71,7 +71,9 @@ func openFrozen(dir string) (*Store, error) {
 			continue
 		}
 		f.path = filepath.Join(real, below)
-		if err := f.check(); err != nil {
+		if err := f.check(); errors.Is(err, fs.ErrNotExist) {
+			return nil, errs.WithHint(errs.Newf(errs.Unavailable, "no store is there: it has no folder %q", below), "if it lies in a file system of its own, mount that")
+		} else if err != nil {
 			return nil, err
 		}
 	}
