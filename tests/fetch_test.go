@@ -8,10 +8,8 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -216,38 +214,8 @@ func sum(data []byte) string {
 // TestDistributionRegistry fetches from the distribution's own registry, to which
 // another program has copied the image, and gets what the layout itself gives.
 func TestDistributionRegistry(t *testing.T) {
-	program := need(t, "docker-registry")
 	skopeo := need(t, "skopeo")
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := l.Addr().String()
-	if err := l.Close(); err != nil { // taken again at once, by the registry
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	config := filepath.Join(dir, "config.yml")
-	text := fmt.Sprintf("version: 0.1\nlog: {level: error, accesslog: {disabled: true}}\nstorage: {filesystem: {rootdirectory: %s}}\nhttp: {addr: %q}\n", filepath.Join(dir, "data"), at)
-	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(program, "serve", config)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // killed
-	})
-	until(t, "the registry answers", func() bool {
-		c, err := net.Dial("tcp", at)
-		if err != nil {
-			return false
-		}
-		return c.Close() == nil
-	})
+	at, dir := registry.Distribution(t), t.TempDir()
 	layout := filepath.Join(dir, "layout")
 	for _, pack := range []images.Compression{images.Gzip, images.Zstd} {
 		tag := string(pack)

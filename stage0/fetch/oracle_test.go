@@ -75,7 +75,7 @@ func describe(root string) (map[string]string, error) {
 }
 
 func attributes(p string) string {
-	buf := make([]byte, 4096)
+	buf := make([]byte, 64<<10) // the most that Linux has of either
 	n, err := unix.Llistxattr(p, buf)
 	if err != nil {
 		return " " + err.Error()
@@ -87,7 +87,7 @@ func attributes(p string) string {
 		if name == "" || strings.Contains(name, ".overlay.") || strings.HasPrefix(name, "user.umoci.") || strings.HasPrefix(name, "user.rootlesscontainers") {
 			continue
 		}
-		value := make([]byte, 4096)
+		value := make([]byte, 64<<10)
 		n, err := unix.Lgetxattr(p, name, value)
 		if err != nil {
 			return " " + err.Error()
