@@ -118,7 +118,7 @@ func (b *bench) fetchCase(repo, title string, most float64) benchCase {
 	place := func(what string, round int) string { return b.path(what + strconv.Itoa(round)) }
 	return benchCase{
 		name: "fetch-" + repo, title: title, metrics: []metric{cpu, wall, rss},
-		note: "From a registry on loopback. curl and tar download and unpack one gzip layer with the same files, and check and sync nothing. Peak RSS is of one process, and never below what the bench itself has.",
+		note: "From a registry on loopback. curl and tar download and unpack one gzip layer with the same files, and check and sync nothing. Peak RSS is of one process, and never below what the bench itself has. containerd runs already when ctr asks it to pull; CPU and RSS are the daemon's.",
 		contenders: []contender{
 			{name: "rkt", commands: func(round int) []command {
 				return []command{b.rkt("fetch"+strconv.Itoa(round), "--local-config="+b.path("etc"), "--insecure-options=image", "fetch", "--quiet", "docker://"+at+"/"+repo+":1")}
@@ -130,10 +130,14 @@ func (b *bench) fetchCase(repo, title string, most float64) benchCase {
 			{name: "podman", peer: "podman", commands: func(round int) []command {
 				return []command{b.podmanIn("pull"+strconv.Itoa(round), "pull", "-q", "--tls-verify=false", at+"/"+repo+":1")}
 			}},
+			{name: "containerd", peer: "containerd", sample: func(ctx context.Context, round int) (sample, error) {
+				return b.pullWithContainerd(ctx, at+"/"+repo+":1", round)
+			}},
 		},
 		targets: []target{
 			{who: "rkt", metric: wall, against: "curl and tar", most: most},
 			{who: "rkt", metric: wall, against: "podman", most: 1},
+			{who: "rkt", metric: wall, against: "containerd", most: 1},
 			{who: "rkt", metric: rss, most: 96},
 		},
 		setUp: func(ctx context.Context) (err error) {
@@ -150,7 +154,7 @@ func (b *bench) fetchCase(repo, title string, most float64) benchCase {
 			}
 			b.noteStores()
 			for round := range b.rounds + 1 {
-				for _, what := range []string{"fetch", "curl", "pull"} {
+				for _, what := range []string{"fetch", "curl", "pull", "containerd"} {
 					err = errors.Join(err, os.RemoveAll(place(what, round)))
 				}
 			}

@@ -29,6 +29,7 @@ var programs = []struct {
 	{name: "runc", file: "runc", version: []string{"--version"}},
 	{name: "crun", file: "crun", version: []string{"--version"}, hidden: true},
 	{name: "podman", file: "podman", version: []string{"--version"}, hidden: true}, // it runs crun
+	{name: "containerd", file: "containerd", version: []string{"--version"}}, // it pulls only
 	{name: "nspawn", file: "systemd-nspawn", version: []string{"--version"}},
 }
 
@@ -81,6 +82,13 @@ func (b *bench) try(ctx context.Context, p *peer) error {
 		if err := b.meter.quiet(ctx, b.podman("load", "-q", "-i", b.path(smallDocker))); err != nil {
 			return err
 		}
+	}
+	if p.name == "containerd" {
+		d, err := b.startContainerd(ctx, "try")
+		if err == nil {
+			_, err = d.stop()
+		}
+		return err
 	}
 	return b.meter.quiet(ctx, b.runTrue(p.name, "try"))
 }
