@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/signal"
 	"strconv"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -146,8 +144,7 @@ func (g *globals) startPrepared(ctx context.Context, run *runFlags, args []strin
 // signal ends this process, until stage1 is there to handle it: one that was
 // only noted here would be lost with the exec.
 func lastChance(ctx context.Context) error {
-	signal.Reset(os.Interrupt, syscall.SIGTERM)
-	if ctx.Err() != nil {
+	if released(ctx) {
 		return errs.Newf(errs.Unavailable, "interrupted before the pod was started")
 	}
 	return nil
