@@ -29,7 +29,7 @@ var programs = []struct {
 	{name: "runc", file: "runc", version: []string{"--version"}},
 	{name: "crun", file: "crun", version: []string{"--version"}, hidden: true},
 	{name: "podman", file: "podman", version: []string{"--version"}, hidden: true}, // it runs crun
-	{name: "containerd", file: "containerd", version: []string{"--version"}}, // it pulls only
+	{name: "containerd", file: "containerd", version: []string{"--version"}},       // it pulls only
 	{name: "nspawn", file: "systemd-nspawn", version: []string{"--version"}},
 }
 
