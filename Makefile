@@ -61,6 +61,9 @@ install: all
 	mkdir -p $(DESTDIR)$(PREFIX)/libexec/rkt/cni
 	cp -P bin/cni/* $(DESTDIR)$(PREFIX)/libexec/rkt/cni/
 	for page in Documentation/man/*.1; do install -D -m 0644 $$page $(DESTDIR)$(PREFIX)/share/man/man1/$${page##*/}; done
+	for unit in rkt-gc.service rkt-gc.timer; do \
+		install -D -m 0644 dist/systemd/$$unit $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit && \
+		sed -i 's,@PREFIX@,$(PREFIX),' $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit 1; done
 	install -D -m 0644 dist/completions/rkt.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/rkt
 	install -D -m 0644 dist/completions/_rkt $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_rkt
 	install -D -m 0644 dist/completions/rkt.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/rkt.fish

@@ -122,7 +122,7 @@ func setUpVM(t *testing.T) {
 func guestFiles(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	for from, to := range map[string]string{bin: "bin", imageDir: "images"} {
+	for from, to := range map[string]string{bin: "bin", imageDir: "images", "../dist/systemd": "systemd"} {
 		if out, err := exec.Command("cp", "-rH", from, filepath.Join(dir, to)).CombinedOutput(); err != nil {
 			t.Fatalf("copy %s: %v\n%s", from, err, out)
 		}
