@@ -93,7 +93,7 @@ func runStatus(ctx context.Context, g *globals, o statusOptions, args []string) 
 		return err
 	}
 	if o.ready.on {
-		err := o.ready.do(ctx, found.UUID, func(ctx context.Context) error { return pod.WaitReady(ctx, h.pods.StoreID, found.UUID) })
+		err := o.ready.do(ctx, found.UUID, func(ctx context.Context) error { return h.pods.WaitReady(ctx, found.UUID) })
 		if err != nil {
 			return err
 		}

@@ -1,10 +1,12 @@
 package pod
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/rkt-pods/rkt/pkg/atomicfile"
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/poddir"
+	"github.com/rkt-pods/rkt/pkg/proc"
 )
 
 // ended makes a pod in pods/run whose supervisor has written everything.
@@ -159,5 +162,48 @@ func TestReadMoved(t *testing.T) {
 	}
 	if _, err := p.WaitOver(t.Context(), uuid); err == nil || err.Error() != "pod "+uuid+": was removed while it was waited for" || !errs.Is(err, errs.NotFound) {
 		t.Errorf("wait: %v", err)
+	}
+}
+
+// TestWaitReadyPreparing: whoever asks for a pod that is just being prepared,
+// as its UUID is known from the first moment, waits for it.
+func TestWaitReadyPreparing(t *testing.T) {
+	p := newPods(t)
+	made, err := p.Create(refs())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	waited := make(chan error, 1)
+	go func() { waited <- p.WaitReady(ctx, made.UUID()) }()
+	select {
+	case err := <-waited:
+		t.Fatalf("not waited for: %v", err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	if _, err := poddir.MakeRunDir(p.StoreID, made.UUID()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(filepath.Dir(poddir.RunDir(p.StoreID, made.UUID()))) })
+	self, err := proc.Self()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := poddir.Summary{UUID: made.UUID(), State: string(Running), Ready: true, Supervisor: &poddir.Supervisor{ID: self}}
+	if err := poddir.WriteSummary(p.StoreID, sum); err != nil {
+		t.Fatal(err)
+	}
+	prepared, err := made.Ready()
+	if err != nil {
+		t.Fatal(err)
+	}
+	running, err := prepared.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = running.Close() }()
+	if err := <-waited; err != nil {
+		t.Error(err)
 	}
 }

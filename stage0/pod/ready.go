@@ -40,3 +40,23 @@ func WaitReady(ctx context.Context, storeID, uuid string) error {
 		}
 	}
 }
+
+// WaitReady is WaitReady for who may see the pod's folder. A pod that is just
+// being prepared has an UUID, which its user knows already, and no summary yet.
+func (p Pods) WaitReady(ctx context.Context, uuid string) error {
+	for {
+		pod, err := p.Get(uuid)
+		if errors.Is(err, fs.ErrNotExist) {
+			return Removed(uuid, "waited for")
+		}
+		if err != nil {
+			return err
+		}
+		if pod.State != Embryo && pod.State != Preparing {
+			return WaitReady(ctx, p.StoreID, uuid)
+		}
+		if err := p.waitMove(ctx, pod); err != nil {
+			return podErr(pod, sayHowLong(ctx, "not ready yet", err))
+		}
+	}
+}
