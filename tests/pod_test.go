@@ -82,7 +82,10 @@ func (h *host) begin(uuidFile string, args ...string) *pod {
 		}
 		p.ended <- result{args, p.cmd.ProcessState.ExitCode(), p.stdout.String(), p.stderr.String()}
 	}()
-	h.t.Cleanup(func() { _ = p.cmd.Process.Kill() })
+	h.t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		p.wait() // else gc finds it running
+	})
 	return p
 }
 

@@ -94,6 +94,8 @@ type User struct {
 // Process is a started process, a child of the caller.
 type Process interface {
 	PID() int
+	// Cgroup is the folder in the cgroup2 hierarchy of the process's own leaf.
+	Cgroup() string
 	// Isolators says what became of the app's, with what the kernel holds.
 	// Those of a process that Exec started are the app's, and not told again.
 	Isolators() []limits.Result

@@ -38,6 +38,12 @@ import (
 //	          ◀──  {}                  done
 //	{"op":"update","limits":{…}}  ──▶
 //	          ◀──  {"results":[…]}
+//	{"op":"visit","visitor":{…}}  ──▶
+//	          ◀──  {}                  the program that was sent into the app is
+//	                                   ended with what it started, if the
+//	                                   connection ends before it says:
+//	{"op":"visit"}                ──▶
+//	          ◀──  {}
 //
 // It is private to the stage1 whose supervisor listens.
 type request struct {
@@ -49,6 +55,8 @@ type request struct {
 	Off       bool   `json:"off,omitempty"`
 
 	Limits *limits.Set `json:"limits,omitempty"`
+
+	Visitor *visitor `json:"visitor,omitempty"`
 }
 
 type reply struct {
@@ -86,6 +94,8 @@ const (
 	opSignal  = "signal"
 	opPause   = "pause"
 	opUpdate  = "update"
+	opVisit   = "visit"
+	opGone    = "gone" // who has sent a visitor; it can't say so itself
 )
 
 // requestLimit bounds a line, and ioTimeout the time a peer may take for one.
@@ -178,10 +188,12 @@ func (c *control) serve(conn *net.UnixConn) {
 		return
 	}
 	in := bufio.NewReaderSize(conn, requestLimit)
+	var sent *visitor
 	for {
 		line, err := in.ReadSlice('\n')
 		if err != nil {
 			_ = conn.Close()
+			c.gone(sent)
 			return
 		}
 		var req request
@@ -190,10 +202,11 @@ func (c *control) serve(conn *net.UnixConn) {
 			_ = conn.Close()
 			return
 		}
+		if req.Op == opVisit {
+			sent = req.Visitor
+		}
 		asked := call{request: req, answer: make(chan reply, 2)}
-		select {
-		case c.calls <- asked:
-		case <-c.over:
+		if !c.pass(asked) {
 			_ = conn.Close()
 			return
 		}
@@ -203,6 +216,27 @@ func (c *control) serve(conn *net.UnixConn) {
 				return
 			}
 		}
+	}
+}
+
+// pass hands a call to the event loop, if that still takes any.
+func (c *control) pass(asked call) bool {
+	select {
+	case c.calls <- asked:
+		return true
+	case <-c.over:
+		return false
+	}
+}
+
+// gone tells that nobody waits any more for a visitor, if there was one.
+func (c *control) gone(sent *visitor) {
+	if sent == nil {
+		return
+	}
+	asked := call{request: request{Op: opGone, Visitor: sent}, answer: make(chan reply, 2)}
+	if c.pass(asked) {
+		<-asked.answer
 	}
 }
 

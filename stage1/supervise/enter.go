@@ -22,7 +22,8 @@ import (
 
 // Enter runs a program inside a running app, with the app's own rights and on
 // the caller's streams, and returns its exit code. It is no child of the
-// supervisor, but in the app's cgroup: it ends with the app.
+// supervisor, but in the app's cgroup: it ends with the app, and with this
+// process.
 func Enter(ctx context.Context, e abi.Enter, env Env) (int, error) {
 	dir := poddir.Dir(e.PodDir)
 	id, err := runningApp(dir, e.App)
@@ -62,10 +63,13 @@ func Enter(ctx context.Context, e abi.Enter, env Env) (int, error) {
 		return 0, err
 	}
 	g.started(p)
+	// Without a supervisor the pod is at its end, and the program with it.
+	visit, _ := announce(poddir.RunDir(e.StoreID, e.UUID), e.App, p.Cgroup())
 	done := make(chan struct{})
 	go passSignals(signals, p, g.tty, done)
 	exit, err := p.Wait()
 	close(done)
+	_ = visit.leave()
 	err = errors.Join(err, p.Destroy())
 	return exitOf(exit).Code, err
 }

@@ -71,6 +71,7 @@ func (l *fakeLauncher) Exec(_ context.Context, _, _ string, e launch.Exec) (laun
 }
 
 func (p *fakeProcess) PID() int                   { return p.cmd.Process.Pid }
+func (p *fakeProcess) Cgroup() string             { return "" }
 func (p *fakeProcess) Console() *os.File          { return nil }
 func (p *fakeProcess) Isolators() []limits.Result { return nil }
 func (p *fakeProcess) Wait() (launch.Exit, error) {
@@ -112,6 +113,8 @@ func (k *fakeKernel) kill(app string) error {
 	}
 	return nil
 }
+func (k *fakeKernel) clearVisit(context.Context, visitor) error { return nil }
+
 func (k *fakeKernel) clear(_ context.Context, app string) error {
 	if err := k.fail["clear"]; err != nil {
 		return err

@@ -58,8 +58,9 @@ type groups interface {
 	adopt(podInit int) error // has pod init in the pod's cgroup, where the supervisor isn't
 	kill(app string) error
 	clear(ctx context.Context, app string) error // kill, and wait for the end
-	freeze(ctx context.Context, on bool) error   // all apps
-	use(app string) (cgroup.Use, error)          // of all apps with ""
+	clearVisit(ctx context.Context, v visitor) error
+	freeze(ctx context.Context, on bool) error // all apps
+	use(app string) (cgroup.Use, error)        // of all apps with ""
 	rebound(app string, want limits.Set) ([]limits.Result, error)
 	killAll() error // but the supervisor
 	waitEmpty(ctx context.Context) error

@@ -62,6 +62,13 @@ func (p *pod) call(c call) {
 		if results, err = p.update(c.request); err == nil {
 			c.last(reply{Results: results})
 		}
+	case opVisit:
+		c.last(reply{})
+	case opGone:
+		if c.Visitor != nil {
+			p.endVisit(*c.Visitor)
+		}
+		c.last(reply{})
 	case opState:
 		s := p.records.public()
 		c.last(reply{Summary: &s})

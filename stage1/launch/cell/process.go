@@ -61,6 +61,9 @@ func Main(app launch.App, timeout time.Duration) (*Process, error) {
 // PID implements launch.Process.
 func (p *Process) PID() int { return p.Pid }
 
+// Cgroup implements launch.Process.
+func (p *Process) Cgroup() string { return p.Leaf.Unified() }
+
 // Console implements launch.Process.
 func (p *Process) Console() *os.File { return p.Terminal }
 
