@@ -168,7 +168,7 @@ func (o option) duration(least time.Duration) (time.Duration, error) {
 func (o option) count() (int, error) {
 	n, err := strconv.ParseUint(o.value, 10, 16)
 	if err != nil || n == 0 {
-		return 0, errs.Newf(errs.Usage, "%s=%s: not a number from 1 on", o.name, o.value)
+		return 0, errs.Newf(errs.Usage, "%s=%s: not a number from 1 to 65535", o.name, o.value)
 	}
 	return int(n), nil
 }
