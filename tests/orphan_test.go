@@ -47,6 +47,15 @@ func TestCheckAfterKill(t *testing.T) {
 			t.Errorf("no %s of pod %s: %+v", kind, p.uuid, found)
 		}
 	}
+	// From another network nothing of this one can be given back.
+	elsewhere := h.command("gc")
+	elsewhere.Args = slices.Insert(elsewhere.Args, slices.Index(elsewhere.Args, filepath.Join(bin, "rkt")), "unshare", "--net")
+	if out, err := elsewhere.CombinedOutput(); err == nil || !strings.Contains(string(out), "was started in another network namespace") || !strings.Contains(string(out), "nsenter --net=/proc/") {
+		t.Errorf("gc in another network namespace: %v\n%s", err, out)
+	}
+	if found := h.orphans(); !slices.Contains(kinds(found), "rule") {
+		t.Errorf("after gc in another network namespace: %+v", found)
+	}
 	h.must("gc")
 	if found := h.orphans(); len(found) > 0 {
 		t.Errorf("after gc: %+v", found)

@@ -106,6 +106,10 @@ func Release(ctx context.Context, rec poddir.NetRecord, o Released) (poddir.NetR
 	if rec.ContainerID == "" {
 		return rec, nil
 	}
+	if err := checkHost(rec); err != nil {
+		rec.Failed = err.Error()
+		return rec, err
+	}
 	mine := func(owner string) bool { return owner == rec.ContainerID }
 	// First, so that no packet for this pod reaches the next with its address,
 	// and no element of that one is taken for this pod's.

@@ -68,6 +68,7 @@ type Network struct {
 // plugin runs, with all attachments, and again after each.
 type NetRecord struct {
 	BootID      string       `json:"bootID"`
+	HostNS      uint64       `json:"hostNS,omitempty"` // inode of the network namespace that the host's ends are in
 	ContainerID string       `json:"containerID"`
 	PluginDirs  []string     `json:"pluginDirs"`
 	Attachments []Attachment `json:"attachments"`

@@ -71,11 +71,15 @@ func Setup(ctx context.Context, c Config) (*Attached, error) {
 	if err != nil {
 		return a, err
 	}
+	here, err := network.HostNS()
+	if err != nil {
+		return a, err
+	}
 	if err := a.ports.hold(ctx, c.Plan.Ports); err != nil {
 		return a, err
 	}
 	a.rec = poddir.NetRecord{
-		BootID: self.BootID, ContainerID: poddir.ContainerID(c.StoreID, c.Dir.UUID()), PluginDirs: c.Plan.PluginDirs,
+		BootID: self.BootID, HostNS: here, ContainerID: poddir.ContainerID(c.StoreID, c.Dir.UUID()), PluginDirs: c.Plan.PluginDirs,
 		Attachments: slices.Clone(c.Plan.Attachments), Ports: slices.Clone(c.Plan.Ports), PodName: c.Plan.PodName,
 	}
 	for i := range a.rec.Attachments {
