@@ -231,7 +231,12 @@ func TestNetAtOnce(t *testing.T) {
 func TestNetPortConflict(t *testing.T) {
 	h := newNetHost(t)
 	run := []string{"run", "--port=80-tcp:8080", "example.com/netpeer:1.0", "--exec=/bin/true"}
-	first := h.start([]string{"--port=80-tcp:8080"}, "/netpeer", "serve", "tcp:80")
+	first := h.start([]string{"--port=80-tcp:8080", "--port=99-sctp:9099"}, "/netpeer", "serve", "tcp:80")
+	// Also where the kernel has no sockets of the protocol.
+	if res := h.rkt("run", "--port=98-sctp:9099", "example.com/netpeer:1.0", "--exec=/bin/true"); res.code != 254 ||
+		!strings.Contains(res.stderr, "port 98-sctp: sctp 9099 of the host is held by pod "+first.uuid) {
+		t.Error(res)
+	}
 	res := h.rkt(run...)
 	if res.code != 254 || !strings.Contains(res.stderr, "port 80-tcp: tcp 8080 of the host is held by pod "+first.uuid) {
 		t.Error(res)

@@ -74,6 +74,11 @@ func TestNetHanging(t *testing.T) {
 			t.Errorf("%s: left of what was made before:\n%s", how, left)
 		}
 	}
+	// A network may give no address, and has nothing to tell then.
+	behave("")
+	if res := h.rkt("run", "--net=strange", "example.com/netpeer:1.0", "--exec=/bin/sleep", "--", "0.1"); res.code != 0 || res.stderr != "" {
+		t.Error(res)
+	}
 	behave("DEL hang")
 	pod := h.start([]string{"--net=default,strange"})
 	pod.stop()

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -33,9 +35,9 @@ func TestParse(t *testing.T) {
 		`{"name":"n","type":"x","cniVersion":"7.0.0"}`:    `cniVersion "7.0.0": only`,
 		`{"name":"n","type":"x","disableGC":"yes"}`:       "neither true nor false",
 		`{"name":"n","type":"x","cniVersions":["7","8"]}`: `cniVersion "7, 8"`,
-		`[]`:                         "configuration: can't be an array",
+		`[]`:                         "can't be an array",
 		`{"name":5,"type":"x"}`:      "name: can't be a number",
-		`{"name":"n","plugins":[5]}`: "plugin 1: configuration: can't be a number",
+		`{"name":"n","plugins":[5]}`: "plugin 1: can't be a number",
 	} {
 		if _, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
@@ -137,6 +139,15 @@ func TestRunFails(t *testing.T) {
 	plugin(t, dir, "nonsense", `echo '{'`)
 	plugin(t, dir, "hangs", `echo waiting for godot >&2; sleep 1000 & echo $! >"${0%/*}/child"; wait`)
 	plugin(t, dir, "floods", `yes | head -c 3000000`)
+	plugin(t, dir, "colours", `printf '\033[31mred' >&2; exit 3`)
+	plugin(t, dir, "lists", `echo '[]'`)
+	plugin(t, dir, "leaves", `setsid sleep 30 & echo $! >"${0%/*}/left"; echo '{}'`)
+	defer func() {
+		left, err := os.ReadFile(filepath.Join(dir, "left"))
+		if pid, perr := strconv.Atoi(strings.TrimSpace(string(left))); err == nil && perr == nil {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone
+		}
+	}()
 	r := &Runner{Dirs: []string{dir}, Deadline: 2 * time.Second}
 	for name, want := range map[string]string{
 		"says":     "plugin says: add: bad config; no subnet (it said: noise)",
@@ -145,6 +156,9 @@ func TestRunFails(t *testing.T) {
 		"nonsense": "plugin nonsense: result: unexpected end of JSON input",
 		"missing":  "plugin missing: in none of " + dir,
 		"hangs":    "plugin hangs: add: no answer after 2s, killed (it said: waiting for godot)",
+		"colours":  `plugin colours: add: exit status 3 (it said: \x1b[31mred)`,
+		"lists":    "plugin lists: result: can't be an array",
+		"leaves":   "plugin leaves: add: has ended, but what it started keeps its output open",
 		"floods":   "plugin floods: add: more than 1048576 bytes of output",
 	} {
 		l, err := Parse([]byte(`{"name":"n","type":"` + name + `"}`))

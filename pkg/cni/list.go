@@ -5,7 +5,6 @@
 package cni
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -75,7 +74,11 @@ func Parse(data []byte) (*List, error) {
 func Unmarshal(data []byte, to any) error {
 	err := json.Unmarshal(data, to)
 	if t, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return errs.Newf(errs.Corrupt, "%s: can't be %s %s", cmp.Or(t.Field, "configuration"), article(t.Value), t.Value)
+		where := ""
+		if t.Field != "" {
+			where = t.Field + ": "
+		}
+		return errs.Newf(errs.Corrupt, "%scan't be %s %s", where, article(t.Value), t.Value)
 	}
 	if err != nil {
 		return errs.WithClass(errs.Corrupt, err)

@@ -1,7 +1,6 @@
 package cni
 
 import (
-	"encoding/json"
 	"net/netip"
 
 	"github.com/rkt-pods/rkt/pkg/errs"
@@ -61,7 +60,7 @@ func ParseResult(data []byte) (*Result, error) {
 		IP4 *old `json:"ip4"` // up to 0.2.0
 		IP6 *old `json:"ip6"`
 	}
-	if err := json.Unmarshal(data, &r); err != nil {
+	if err := Unmarshal(data, &r); err != nil {
 		return nil, errs.Newf(errs.Corrupt, "result: %w", err)
 	}
 	for _, o := range []*old{r.IP4, r.IP6} {

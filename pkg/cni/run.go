@@ -11,9 +11,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 
@@ -194,12 +196,15 @@ func (r *Runner) exec(ctx context.Context, path, version string, c Call) ([]byte
 	said := strings.TrimSpace(stderr.String())
 	switch {
 	case ctx.Err() != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded):
-		err := errs.Newf(errs.Unavailable, "no answer after %s, killed%s", time.Since(began).Round(time.Second/10), quoted(said))
+		deadline, _ := ctx.Deadline() // the caller's may come before the runner's
+		err := errs.Newf(errs.Unavailable, "no answer after %s, killed%s", deadline.Sub(began).Round(time.Second/10), quoted(said))
 		return nil, errs.WithHint(err, "%s hangs; what it waits for may be in its own log", path)
 	case ctx.Err() != nil:
 		return nil, errs.Newf(errs.Unavailable, "%w, killed%s", context.Cause(ctx), quoted(said))
 	case stdout.Len() > maxOutput:
 		return nil, errs.Newf(errs.Corrupt, "more than %d bytes of output", maxOutput)
+	case errors.Is(err, exec.ErrWaitDelay):
+		return nil, errs.Newf(errs.Unavailable, "has ended, but what it started keeps its output open%s", quoted(said))
 	case err != nil:
 		return nil, failure(err, stdout.Bytes(), said)
 	}
@@ -270,9 +275,9 @@ func failure(err error, stdout []byte, stderr string) error {
 	}
 	const tryAgain = 11
 	if e.Code == tryAgain {
-		return errs.Newf(errs.Unavailable, "%s%s", text, quoted(stderr))
+		return errs.Newf(errs.Unavailable, "%s%s", printable(text), quoted(stderr))
 	}
-	return fmt.Errorf("%s%s", text, quoted(stderr))
+	return fmt.Errorf("%s%s", printable(text), quoted(stderr))
 }
 
 // quoted is the end of what a plugin wrote to stderr.
@@ -284,5 +289,18 @@ func quoted(said string) string {
 	if len(said) > most {
 		said = "…" + said[len(said)-most:]
 	}
-	return fmt.Sprintf(" (it said: %s)", strings.ReplaceAll(said, "\n", "; "))
+	return fmt.Sprintf(" (it said: %s)", printable(strings.ReplaceAll(said, "\n", "; ")))
+}
+
+// printable escapes what would act on a terminal.
+func printable(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if unicode.IsControl(r) {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
 }

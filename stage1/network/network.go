@@ -199,12 +199,12 @@ func fromLoopback(addr string) error {
 		return err
 	}
 	routes, err := netlink.RouteGet(ip.AsSlice())
-	if err != nil || len(routes) == 0 {
-		return fmt.Errorf("route to the pod: %w", err)
+	if err != nil {
+		return fmt.Errorf("route to %s, which ports lead to: %w", addr, err)
 	}
 	link, err := netlink.LinkByIndex(routes[0].LinkIndex)
 	if err != nil {
-		return fmt.Errorf("route to the pod: %w", err)
+		return fmt.Errorf("route to %s, which ports lead to: %w", addr, err)
 	}
 	file := "/proc/sys/net/ipv4/conf/" + link.Attrs().Name + "/route_localnet"
 	return step("network.loopback", func() error { return os.WriteFile(file, []byte("1"), 0o644) })

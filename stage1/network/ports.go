@@ -68,13 +68,15 @@ func (p *ports) holdOne(ctx context.Context, f poddir.Forward) error {
 	}
 	for _, host := range hosts {
 		fd, err := bind(f.Protocol, netip.AddrPortFrom(host, f.HostPort))
+		if errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.ESOCKTNOSUPPORT) {
+			// The host's programs can't have it then; the rules can.
+			fd, err = bindName(f.Protocol, netip.AddrPortFrom(host, f.HostPort))
+		}
 		switch {
 		case errors.Is(err, unix.EADDRINUSE):
 			return taken(ctx, f)
 		case errors.Is(err, unix.EADDRNOTAVAIL):
 			return errs.Newf(errs.Usage, "port %s: %s is no address of this host", f.Name, host)
-		case errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.ESOCKTNOSUPPORT):
-			continue // the host's programs can't have it then; the rules can
 		case err != nil:
 			return fmt.Errorf("port %s: %s: %w", f.Name, what(f), err)
 		}
@@ -110,6 +112,22 @@ func bind(protocol string, at netip.AddrPort) (int, error) {
 		err = unix.Bind(fd, sa)
 	}
 	if err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// bindName keeps other pods off a port of a protocol that the kernel has no
+// sockets for: an abstract name is as much a part of the network namespace, and
+// goes as surely. It is the port's at all addresses of the family.
+func bindName(protocol string, at netip.AddrPort) (int, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	name := fmt.Sprintf("@rkt/port/%s%d/%d", protocol, at.Addr().BitLen(), at.Port())
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: name}); err != nil {
 		_ = unix.Close(fd)
 		return -1, err
 	}

@@ -80,3 +80,29 @@ func TestBind(t *testing.T) {
 		}
 	}
 }
+
+// TestBindName: a port of a protocol that the kernel has no sockets for is one
+// pod's, until that ends.
+func TestBindName(t *testing.T) {
+	at := netip.MustParseAddrPort("0.0.0.0:1")
+	fd, err := bindName("test", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bindName("test", at); !errors.Is(err, unix.EADDRINUSE) {
+		t.Errorf("held twice: %v", err)
+	}
+	other, err := bindName("test", netip.MustParseAddrPort("[::]:1"))
+	if err != nil {
+		t.Errorf("the other family: %v", err)
+	}
+	for _, fd := range []int{fd, other} {
+		if err := unix.Close(fd); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if fd, err = bindName("test", at); err != nil {
+		t.Fatalf("given up: %v", err)
+	}
+	_ = unix.Close(fd)
+}

@@ -38,8 +38,8 @@ func (a *Attached) Others() ([]poddir.HostEntry, error) {
 // Watch calls changed with the entries of Others whenever they are other ones,
 // until ctx ends. The pod's own name keeps the watched folder in place.
 func (a *Attached) Watch(ctx context.Context, changed func([]poddir.HostEntry) error) error {
-	if len(a.rec.Attachments) == 0 {
-		return nil
+	if len(a.Addresses()) == 0 {
+		return nil // it has no name there, and nobody is near
 	}
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
