@@ -3,6 +3,7 @@ package fetch
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"slices"
 
@@ -24,8 +25,8 @@ func (l *ociImport) referrer(artifactType string, subject oci.Descriptor) (*oci.
 			return nil, err
 		}
 		var m oci.Manifest
-		if err := json.Unmarshal(raw, &m); err != nil {
-			return nil, errs.Newf(errs.Corrupt, "artifact %s: not valid JSON: %w", d.Digest, err)
+		if err := oci.Parse(raw, &m); err != nil {
+			return nil, fmt.Errorf("artifact %s: %w", d.Digest, err)
 		}
 		if m.Subject != nil && m.Subject.Digest == subject.Digest {
 			return &m, nil
@@ -51,8 +52,8 @@ func (l *ociImport) original(desc oci.Descriptor, exported *oci.Manifest) ([]byt
 		return nil, "", err
 	}
 	var m oci.Manifest
-	if err := json.Unmarshal(raw, &m); err != nil {
-		return nil, "", errs.Newf(errs.Corrupt, "original manifest %s: not valid JSON: %w", d.Digest, err)
+	if err := oci.Parse(raw, &m); err != nil {
+		return nil, "", fmt.Errorf("original manifest %s: %w", d.Digest, err)
 	}
 	if m.Config.Digest != exported.Config.Digest || len(m.Layers) != len(exported.Layers) {
 		return nil, "", errs.Newf(errs.Corrupt, "original manifest %s: is of another image than %s", d.Digest, desc.Digest)

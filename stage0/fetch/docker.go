@@ -2,7 +2,7 @@ package fetch
 
 import (
 	"context"
-	"encoding/json"
+	"fmt"
 	"io"
 	"path"
 	"slices"
@@ -26,8 +26,8 @@ func (im *importer) docker(f files) (rec image.Record, ok bool, err error) {
 		return rec, true, err
 	}
 	var list []oci.Saved
-	if err := json.Unmarshal(raw, &list); err != nil {
-		return rec, true, errs.Newf(errs.Corrupt, "%s: not valid JSON: %w", oci.DockerFile, err)
+	if err := oci.Parse(raw, &list); err != nil {
+		return rec, true, fmt.Errorf("%s: %w", oci.DockerFile, err)
 	}
 	if im.all && im.ref == "" && len(list) > 1 {
 		return rec, true, im.everySaved(f, list)

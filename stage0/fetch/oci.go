@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -41,8 +42,8 @@ func (im *importer) layout(f files) (rec image.Record, ok bool, err error) {
 	if err != nil {
 		return rec, true, err
 	}
-	if err := json.Unmarshal(l.rawIndex, &l.index); err != nil {
-		return rec, true, errs.Newf(errs.Corrupt, "%s: not valid JSON: %w", oci.IndexFile, err)
+	if err := oci.Parse(l.rawIndex, &l.index); err != nil {
+		return rec, true, fmt.Errorf("%s: %w", oci.IndexFile, err)
 	}
 	images := l.images()
 	if l.all && l.ref == "" && len(images) > 1 && !nameless(images) {
@@ -208,8 +209,8 @@ func (l *ociImport) resolve(d oci.Descriptor, depth int) (oci.Descriptor, error)
 		return d, err
 	}
 	var idx oci.Index
-	if err := json.Unmarshal(raw, &idx); err != nil {
-		return d, errs.Newf(errs.Corrupt, "index %s: not valid JSON: %w", d.Digest, err)
+	if err := oci.Parse(raw, &idx); err != nil {
+		return d, fmt.Errorf("index %s: %w", d.Digest, err)
 	}
 	m, err := l.platform(slices.DeleteFunc(idx.Manifests, func(d oci.Descriptor) bool { return !isImage(d) }))
 	if err != nil {
@@ -353,18 +354,29 @@ func (l *ociImport) manifest(rec image.Record, desc oci.Descriptor, raw []byte) 
 	return l.commit(rec, chain)
 }
 
-// parseManifest reads a manifest and refuses layers that are no tars.
+// configTypes are the media types of an image's config. The last is what old tools
+// have pushed, and none is what some write into layouts.
+var configTypes = []string{oci.MediaConfig, oci.MediaDockerConfig, "application/octet-stream", ""}
+
+// parseManifest reads a manifest and refuses what is no image's: another config, or
+// layers that are no tars.
 func parseManifest(desc oci.Descriptor, raw []byte) (*oci.Manifest, error) {
 	var m oci.Manifest
-	if err := json.Unmarshal(raw, &m); err != nil {
-		return nil, errs.Newf(errs.Corrupt, "manifest %s: not valid JSON: %w", desc.Digest, err)
+	if err := oci.Parse(raw, &m); err != nil {
+		return nil, fmt.Errorf("manifest %s: %w", desc.Digest, err)
 	}
-	for _, d := range m.Layers {
+	if !slices.Contains(configTypes, m.Config.MediaType) {
+		return nil, errs.Newf(errs.Unsupported, "manifest %s: config: media type %q is none of an image's", desc.Digest, m.Config.MediaType)
+	}
+	if _, err := blobDigest(m.Config); err != nil {
+		return nil, fmt.Errorf("manifest %s: config: %w", desc.Digest, err)
+	}
+	for i, d := range m.Layers {
 		if !strings.Contains(d.MediaType, "tar") || strings.Contains(d.MediaType, "encrypted") {
 			return nil, errs.Newf(errs.Unsupported, "layer %s: media type %q", d.Digest, d.MediaType)
 		}
 		if _, err := blobDigest(d); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("manifest %s: layer %d: %w", desc.Digest, i+1, err)
 		}
 	}
 	return &m, nil

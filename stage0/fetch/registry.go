@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 
 	"github.com/rkt-pods/rkt/pkg/digest"
@@ -82,8 +83,8 @@ func (p *repository) keep(r ref.Registry, head fetchwire.Head, raw []byte) (oci.
 		MediaType string          `json:"mediaType"`
 		Manifests json.RawMessage `json:"manifests"`
 	}
-	if err := json.Unmarshal(raw, &m); err != nil {
-		return oci.Descriptor{}, errs.Newf(errs.Corrupt, "manifest %s: not valid JSON: %w", got.OCI(), err)
+	if err := oci.Parse(raw, &m); err != nil {
+		return oci.Descriptor{}, fmt.Errorf("manifest %s: %w", got.OCI(), err)
 	}
 	desc := oci.Descriptor{MediaType: m.MediaType, Digest: got.OCI(), Size: int64(len(raw))}
 	switch {

@@ -355,3 +355,43 @@ func TestPlatforms(t *testing.T) {
 		t.Errorf("a platform that is not there: %v", err)
 	}
 }
+
+// TestOddManifests: what a registry has under a name may be anything.
+func TestOddManifests(t *testing.T) {
+	r := newRemote(t)
+	n := 0
+	for want, edit := range map[string]func(m map[string]any){
+		`config: media type "application/vnd.example+json" is none of an image's`: func(m map[string]any) {
+			m["config"].(map[string]any)["mediaType"] = "application/vnd.example+json"
+		},
+		`media type "application/vnd.example+json"`: func(m map[string]any) {
+			m["layers"].([]any)[0].(map[string]any)["mediaType"] = "application/vnd.example+json"
+		},
+		`layer 1: digest "md5:00": unknown algorithm`: func(m map[string]any) {
+			m["layers"].([]any)[0].(map[string]any)["digest"] = "md5:00"
+		},
+		`config: digest "": no algorithm`:        func(m map[string]any) { m["config"] = nil },
+		"layers.size: a wrong value: number 1.5": func(m map[string]any) { m["layers"].([]any)[0].(map[string]any)["size"] = 1.5 },
+		"config: a wrong value: array":           func(m map[string]any) { m["config"] = []string{} },
+	} {
+		n++
+		repo := fmt.Sprintf("app%d", n)
+		r.publish(repo, images.Image{Name: "1", Layers: [][]byte{oneFile("f", "x")}, EditManifest: edit})
+		_, _, _, err := r.fetch(PullNew, repo+":1")
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "manifest sha256:") && !strings.Contains(err.Error(), "layer sha256:") || strings.Contains(err.Error(), "Go ") {
+			t.Errorf("%s: %v", want, err)
+		}
+		if c := errs.ClassOf(err); c != errs.Corrupt && c != errs.Unsupported {
+			t.Errorf("%s: class %s", want, c)
+		}
+		checkClean(t, r.st)
+	}
+	for _, kind := range []string{"application/vnd.docker.container.image.v1+json", "application/octet-stream"} {
+		r.publish("good", images.Image{Name: "1", Layers: [][]byte{oneFile("f", kind)}, EditManifest: func(m map[string]any) {
+			m["config"].(map[string]any)["mediaType"] = kind
+		}})
+		if _, _, _, err := r.fetch(PullUpdate, "good:1"); err != nil {
+			t.Errorf("%s: %v", kind, err)
+		}
+	}
+}

@@ -1,7 +1,6 @@
 package fetch
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -66,8 +65,8 @@ func (p *repository) referring(d digest.Digest) ([]trust.Signature, error) {
 		return nil, err
 	}
 	var index oci.Index
-	if err := json.Unmarshal(raw, &index); err != nil {
-		return nil, errs.Newf(errs.Corrupt, "referrers of %s: not valid JSON: %w", d.OCI(), err)
+	if err := oci.Parse(raw, &index); err != nil {
+		return nil, fmt.Errorf("referrers of %s: %w", d.OCI(), err)
 	}
 	var all []trust.Signature
 	for _, m := range index.Manifests {
@@ -91,8 +90,8 @@ func (p *repository) referring(d digest.Digest) ([]trust.Signature, error) {
 // signature is none; the verifier says what is wrong with the others.
 func (p *repository) inside(where string, raw []byte) ([]trust.Signature, error) {
 	var m oci.Manifest
-	if err := json.Unmarshal(raw, &m); err != nil {
-		return nil, errs.Newf(errs.Corrupt, "signatures at %s: not valid JSON: %w", where, err)
+	if err := oci.Parse(raw, &m); err != nil {
+		return nil, fmt.Errorf("signatures at %s: %w", where, err)
 	}
 	var all []trust.Signature
 	for _, desc := range m.Layers {

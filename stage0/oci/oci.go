@@ -17,6 +17,7 @@ const (
 	MediaManifest       = "application/vnd.oci.image.manifest.v1+json"
 	MediaIndex          = "application/vnd.oci.image.index.v1+json"
 	MediaConfig         = "application/vnd.oci.image.config.v1+json"
+	MediaDockerConfig   = "application/vnd.docker.container.image.v1+json"
 	MediaLayer          = "application/vnd.oci.image.layer.v1.tar"
 	MediaEmpty          = "application/vnd.oci.empty.v1+json"
 	MediaDockerManifest = "application/vnd.docker.distribution.manifest.v2+json"
