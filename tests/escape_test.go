@@ -2,6 +2,7 @@ package tests
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -86,7 +87,7 @@ func (h *host) confined(flags []string, least int, attacks ...string) tries {
 // escape lets an app try the attacks.
 func (h *host) escape(flags []string, attacks ...string) tries {
 	h.t.Helper()
-	args := slices.Concat([]string{"run", "--insecure-options=image", "--net=none", image("escape.aci"), "--exec=/escape"}, flags, []string{"--"}, attacks)
+	args := slices.Concat([]string{"run", "--insecure-options=image", "--net=none", cmp.Or(h.attack, image("escape.aci")), "--exec=/escape"}, flags, []string{"--"}, attacks)
 	return parseTries(h.t, h.rkt(args...))
 }
 

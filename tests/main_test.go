@@ -169,6 +169,7 @@ type host struct {
 	dir    string   // the data folder
 	inside []string // words in front of a command that take it elsewhere
 	flags  []string // of every command
+	attack string   // a copy of escape.aci where it can be read; "" means the image itself
 }
 
 func newHost(t testing.TB) *host {

@@ -307,13 +307,15 @@ func rootlessLayers(t *testing.T, p *plain) {
 
 // rootlessEscape: the attacks on pods of root's fail here as well.
 func rootlessEscape(t *testing.T, p *plain) {
+	p.attack = filepath.Join(p.home, "escape.aci")
+	p.sh("cp " + image("escape.aci") + " " + p.attack)
 	for _, flags := range [][]string{nil, {"--user=1000", "--group=1000"}, {"--no-new-privileges"}} {
 		p.confined(flags, 180, "write", "read", "mounts", "namespaces", "kernel", "descriptors")
 		p.confined(flags, 12, "devices")
 		p.confined(flags, 6, "cgroup")
 	}
 	file := filepath.Join(p.home, "uuid")
-	run := p.begin(file, "run", "--insecure-options=image", "--net=none", "--uuid-file-save="+file, image("escape.aci"), "--exec=/bin/sleep", "--", "1000")
+	run := p.begin(file, "run", "--insecure-options=image", "--net=none", "--uuid-file-save="+file, p.attack, "--exec=/bin/sleep", "--", "1000")
 	supervisor := run.running().PID
 	res := p.rkt("enter", run.uuid(), "/escape", fmt.Sprintf("processes:%d", supervisor))
 	all := parseTries(t, res)

@@ -42,6 +42,7 @@ var suites = []suite{
 	{"escapes", ".", "", []string{
 		"TestEscape(Proc|Namespaces|Processes|Devices|Keyrings|Kernel|Cgroups|Trace|Setuid|NullDevice|Masks|Mounts)", "TestDoors",
 	}},
+	{"users", ".", "", []string{"TestPrivateUsers", "TestPrivateUsersVolumes", "TestPrivateUsersPod", "TestEscapeUsers", "TestRootless", "TestScopeOfUser"}},
 	{"limits", ".", "", []string{
 		"TestMemoryLimit.*", "TestPidsLimit", "TestCPULimit", "TestCPUSet", "TestIOLimit", "TestProcessLimits", "TestLabels", "TestStrictIsolators", "TestWhereLimitsAre", "TestPriorities", "TestNested",
 	}},

@@ -83,7 +83,10 @@ func (i *insecure) Type() string   { return "LIST" }
 
 // needRoot has an ordinary user begin anew as root of a user namespace, if the
 // data folder is his own. Others are refused, before anything is looked at.
-func (g *globals) needRoot() error {
+func (g *globals) needRoot() error { return g.needRootFor(false) }
+
+// needRootFor is needRoot for a command that becomes a pod, or is none.
+func (g *globals) needRootFor(pod bool) error {
 	if os.Geteuid() == 0 {
 		return nil
 	}
@@ -94,7 +97,7 @@ func (g *globals) needRoot() error {
 	if !rootless.Own(data) {
 		return errs.WithHint(errs.Newf(errs.Denied, "cannot run as unprivileged user"), "run it as root, for example with sudo, or leave --dir out: without it an ordinary user's pods are in a folder of his own")
 	}
-	return rootless.Enter(data, os.Args[1:])
+	return rootless.Enter(data, os.Args[1:], pod)
 }
 
 // anyone says whether this is an ordinary user who looks at pods of others. One

@@ -41,7 +41,7 @@ Flags after an image are for its app; arguments for the app follow "--", up to
 	o.declare(fs, &g.refused)
 	run.declare(fs, &g.refused)
 	return withApps(cmd, &o.apps, false, func(ctx context.Context) error {
-		if err := g.needRoot(); err != nil {
+		if err := g.needRootFor(true); err != nil {
 			return err
 		}
 		if err := checkFormat(format); err != nil {
@@ -82,7 +82,7 @@ func newRunPrepared(g *globals) *cobra.Command {
 	cmd.Flags().StringVar(&stage1, "stage1-path", "", "stage1 program (default: beside rkt, or in libexec)")
 	run.declare(cmd.Flags(), &g.refused)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := g.needRoot(); err != nil {
+		if err := g.needRootFor(true); err != nil {
 			return err
 		}
 		path, err := handoff.Find(cmd.Context(), stage1)

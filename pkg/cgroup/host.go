@@ -139,6 +139,13 @@ func (h Host) base() string {
 	return "/"
 }
 
+// Writable says whether this process may make cgroups below its own, or beside
+// it.
+func Writable() bool {
+	h, err := Detect()
+	return err == nil && (h.writable(h.own) || h.writable(filepath.Dir(h.own)))
+}
+
 // writable says whether this process may make cgroups below one, and move itself
 // there.
 func (h Host) writable(group string) bool {

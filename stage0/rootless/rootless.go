@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt-pods/rkt/pkg/atomicfile"
+	"github.com/rkt-pods/rkt/pkg/cgroup"
 	"github.com/rkt-pods/rkt/pkg/errs"
 	"github.com/rkt-pods/rkt/pkg/idrange"
 	"github.com/rkt-pods/rkt/pkg/poddir"
@@ -70,8 +71,9 @@ func Own(data string) bool {
 }
 
 // Enter becomes this program again, with the same arguments, as root of a user
-// namespace. It returns only if that fails.
-func Enter(data string, args []string) error {
+// namespace; for a pod that is to run, in a cgroup that is the user's. It returns
+// only if that fails.
+func Enter(data string, args []string, pod bool) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -88,9 +90,25 @@ func Enter(data string, args []string) error {
 		return err
 	}
 	run := runRoot(data, os.Getenv)
-	argv = append([]string{"rkt-userns"}, append(argv, append([]string{"--", self}, args...)...)...)
-	err = unix.Exec(helper, argv, append(os.Environ(), poddir.RunRootEnv+"="+run))
-	return fmt.Errorf("start %s: %w", helper, err)
+	argv = append([]string{helper}, append(argv, append([]string{"--", self}, args...)...)...)
+	if pod {
+		argv = append(scope(os.Getenv), argv...)
+	}
+	err = unix.Exec(argv[0], argv, append(os.Environ(), poddir.RunRootEnv+"="+run))
+	return fmt.Errorf("start %s: %w", argv[0], err)
+}
+
+// scope is the call by which the user's manager makes a cgroup for what follows,
+// in this process; nil if there is no need, or no such manager.
+func scope(getenv func(string) string) []string {
+	run, err := exec.LookPath("systemd-run")
+	if err != nil || cgroup.Writable() {
+		return nil
+	}
+	if _, err := os.Stat(filepath.Join(getenv("XDG_RUNTIME_DIR"), "systemd/private")); err != nil {
+		return nil
+	}
+	return []string{run, "--user", "--scope", "--quiet", "--collect", "--property=Delegate=yes", "--"}
 }
 
 // runRoot is where what belongs to this boot is kept.

@@ -62,7 +62,7 @@ type lease struct {
 // Take gives the holder, whose folder is there already, the wanted range, or a
 // free one if that is nil. It is on disk when it returns.
 func (l Leases) Take(ctx context.Context, h Holder, wanted *idrange.Range) (r *idrange.Range, err error) {
-	err = l.locked(ctx, func() error {
+	err = l.locked(ctx, true, func() error {
 		r, err = l.take(h, wanted)
 		if !errs.Is(err, errs.Busy) {
 			return err
@@ -170,12 +170,9 @@ func (l Leases) remove(ctx context.Context, meant func(lease) bool) error {
 	if !proc.HostUsers() {
 		return nil // the host's root gives them, to his own pods
 	}
-	if _, err := os.Stat(l.dir); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	err := l.locked(ctx, func() error {
-		left, err := l.drop(meant)
-		if err != nil || left > 0 {
+	err := l.locked(ctx, false, func() error {
+		dropped, left, err := l.drop(meant)
+		if err != nil || left > 0 || dropped == 0 {
 			return err
 		}
 		if err := fault.Step("uids.rmdir"); err != nil {
@@ -196,15 +193,15 @@ func (l Leases) remove(ctx context.Context, meant func(lease) bool) error {
 }
 
 func (l Leases) sweep() error {
-	_, err := l.drop(lease.gone)
+	_, _, err := l.drop(lease.gone)
 	return err
 }
 
-// drop removes the leases that are meant, and counts the others.
-func (l Leases) drop(meant func(lease) bool) (left int, err error) {
+// drop removes the leases that are meant, and counts them and the others.
+func (l Leases) drop(meant func(lease) bool) (dropped, left int, err error) {
 	all, err := l.list()
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	for _, one := range all {
 		if !meant(one) {
@@ -212,18 +209,19 @@ func (l Leases) drop(meant func(lease) bool) (left int, err error) {
 			continue
 		}
 		if err := fault.Step("uids.free"); err != nil {
-			return left, err
+			return dropped, left, err
 		}
 		if err := os.Remove(l.path(one.Range)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return left, err
+			return dropped, left, err
 		}
+		dropped++
 	}
 	// What a kill left of a write is nobody's while the lock is held.
 	halves, err := filepath.Glob(filepath.Join(l.dir, ".tmp-*"))
 	for _, name := range halves {
 		err = errors.Join(err, os.Remove(name))
 	}
-	return left, err
+	return dropped, left, err
 }
 
 // gone says whether the holder is no more. Of a data folder that is not there
@@ -266,18 +264,24 @@ func (l Leases) list() ([]lease, error) {
 	return all, nil
 }
 
-// locked keeps out everybody else who takes or frees ids.
-func (l Leases) locked(ctx context.Context, f func() error) error {
+// locked keeps out everybody else who takes or frees ids. Without a folder there
+// is nothing to free.
+func (l Leases) locked(ctx context.Context, take bool, f func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	for {
-		if err := fault.Step("uids.mkdir"); err != nil {
-			return err
-		}
-		if err := os.MkdirAll(l.dir, 0o700); err != nil {
-			return err
+		if take {
+			if err := fault.Step("uids.mkdir"); err != nil {
+				return err
+			}
+			if err := os.MkdirAll(l.dir, 0o700); err != nil {
+				return err
+			}
 		}
 		held, err := lock.Exclusive(ctx, filepath.Join(l.dir, lockFile))
+		if errors.Is(err, fs.ErrNotExist) && !take {
+			return nil
+		}
 		if errors.Is(err, fs.ErrNotExist) && ctx.Err() == nil {
 			continue // whoever freed the last ids has just removed the folder
 		}

@@ -208,8 +208,10 @@ func (l *launcher) facts(files inherited, ids *idrange.Range, stdio launch.Stdio
 		return facts{}, fmt.Errorf("capabilities: %w", err)
 	}
 	f := facts{setAttr: l.setAttr, lastCap: int(last), files: files, ids: ids, inside: !proc.HostUsers()}
-	if f.caps, err = cell.Permitted(); err != nil {
-		return f, err
+	if ids != nil {
+		if f.caps, err = cell.Permitted(); err != nil {
+			return f, err
+		}
 	}
 	for i, file := range []*os.File{stdio.Stdin, stdio.Stdout, stdio.Stderr} {
 		if f.null[i], err = isNull(file); err != nil {
