@@ -34,7 +34,7 @@ var suites = []suite{
 		"TestExitCodes", "TestSetUpFailure", "TestRunRm",
 		"TestStop", "TestStopMainProcessOnly", "TestStopCommand", "TestSecondSignal",
 		"TestKilledSupervisor", "TestConcurrentRunsAndGC", "TestTwoDataFolders", "TestGCOfNothing", "TestOrdinaryUser",
-		"TestLogsComplete", "TestBytesUntouched", "TestPrefixes",
+		"TestEnterKilled", "TestLogsComplete", "TestBytesUntouched", "TestPrefixes",
 		"TestMountTargets", "TestFileVolume", "TestNothingOfTheHost", "TestNetHost",
 		"TestUnit.*", // systemd_test.go
 	}},
