@@ -27,6 +27,8 @@ all: bin/rkt bin/rkt-fetch bin/rkt-verify bin/stage1 bin/podinit bin/applaunch b
 # rkt and its helpers are pure Go; stage1 needs cgo for a C part that must run
 # before the Go runtime, and is static so that it runs anywhere.
 .PHONY: bin/rkt bin/rkt-fetch bin/rkt-verify bin/stage1
+# Where cmd/rkt has a start of its own for the architecture, rkt begins there.
+bin/rkt: LDFLAGS += $(if $(wildcard cmd/rkt/start_$(shell go env GOARCH).s),-E main.start)
 bin/rkt bin/rkt-fetch bin/rkt-verify:
 	CGO_ENABLED=0 go build -ldflags '$(LDFLAGS)' -o $@ ./cmd/$(@F)
 

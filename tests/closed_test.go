@@ -1,8 +1,11 @@
 package tests
 
 import (
+	"bytes"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -38,5 +41,29 @@ func TestClosedStdout(t *testing.T) {
 	id := strings.Fields(h.must("list", "--no-legend"))[0]
 	if got := strings.Count(h.must("logs", id), "line "); got != lines {
 		t.Errorf("%d of %d lines are in the log", got, lines)
+	}
+}
+
+// TestNoStdout: with a stdout that is closed a result is lost, which is an error;
+// a pod has its log, and goes on.
+func TestNoStdout(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	closed := func(args ...string) result {
+		cmd := exec.Command("/bin/sh", append([]string{"-c", `exec "$@" >&-`, "sh", filepath.Join(bin, "rkt"), "--dir=" + h.dir}, args...)...)
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		return h.finish(cmd, args, cmd.Run(), new(bytes.Buffer), &stderr)
+	}
+	for _, args := range [][]string{{"version"}, {"help"}, {"list"}, {"image", "list", "--format=json"}, {"config"}, {"completion", "bash"}} {
+		if res := closed(args...); res.code != 254 || !strings.Contains(res.stderr, "write to stdout: bad file descriptor") {
+			t.Error(res)
+		}
+	}
+	if res := closed(runArgs("/dev/null", nil, app{name: "x", script: "echo said; exit 5"})...); res.code != 5 || res.stderr != "" {
+		t.Error(res)
+	}
+	if id := strings.Fields(h.must("list", "--no-legend"))[0]; h.must("logs", id) != "said\n" {
+		t.Errorf("log %q", h.must("logs", id))
 	}
 }

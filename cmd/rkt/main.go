@@ -11,6 +11,7 @@ import (
 )
 
 func main() {
+	refuseClosed()
 	// A command that changes nothing on the way ends where a signal finds it;
 	// one that does is told, and cleans up.
 	code := run(catchInterrupts(context.Background()), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
