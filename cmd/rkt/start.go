@@ -11,7 +11,7 @@ import (
 // start is where rkt begins when it is linked with "-E main.start": the runtime
 // opens /dev/null for each standard descriptor that is closed, before anything
 // in Go runs, and a result that goes there would seem to be written.
-func start()
+func start() //nolint:unused // the linker is told of it
 
 // stdoutFlags is what fcntl said of descriptor 1 before that.
 var stdoutFlags int64
