@@ -245,8 +245,10 @@ func (a *app) pipes(s *launch.Stdio, uid, gid int) (*stdio, error) {
 		}
 		*x.file = w
 		io.close = append(io.close, w)
-		io.streams = append(io.streams, a.stream(x.name, x.to, r))
-		io.streams[len(io.streams)-1].pump()
+		s := a.stream(x.name, x.to, r)
+		s.to.kept = a.log != nil // of a terminal of the app's own, whoever stops it wants to read on
+		io.streams = append(io.streams, s)
+		s.pump()
 	}
 	return io, nil
 }

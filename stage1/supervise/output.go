@@ -4,34 +4,54 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 )
 
 // queueLimit is how far the terminal may lag behind the logs before the apps
 // are made to wait.
 const queueLimit = 256 << 10
 
+// patience is how long a terminal may stand still, as after Ctrl-S, before apps
+// go on without it. Their logs have what it is not shown then. A pipe is waited
+// for as long as it takes: whoever reads it wants all of it.
+const patience = 5 * time.Second
+
+// pieceSize is how much of the queue is written at once to a terminal: a slow one
+// does not stand still.
+const pieceSize = 4 << 10
+
 // output is one of the supervisor's own streams, which apps share. Writes are
 // taken in whole and done by one goroutine, so that a blocked terminal holds
 // up nobody who has not filled the queue. A stream that takes no more, such as
 // a closed pipe, swallows everything from then on.
 type output struct {
-	f *os.File
+	f        *os.File
+	patience time.Duration // 0: without end
 
 	mu     sync.Mutex
 	change *sync.Cond
 	queue  []byte
 	spare  []byte
 	busy   bool // a write is under way
+	turns  int  // pieces begun and ended
+	still  bool // it has been for longer than the patience
+	unseen int  // bytes that were left out meanwhile
 	broken bool
 	closed bool
 }
 
 func newOutput(f *os.File) *output {
 	o := &output{f: f}
+	if term.IsTerminal(int(f.Fd())) {
+		o.patience = patience
+	}
 	o.change = sync.NewCond(&o.mu)
 	go o.run()
 	return o
@@ -48,11 +68,16 @@ func outputs(stdout, stderr *os.File) (out, err *output) {
 }
 
 // write queues p, after waiting for room as long as hurry says no. What makes
-// it say yes must call wake.
-func (o *output) write(p []byte, hurry func() bool) {
+// it say yes must call wake. What is kept elsewhere is left out if there is no
+// room and the terminal stands still.
+func (o *output) write(p []byte, kept bool, hurry func() bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for !o.broken && len(o.queue) >= queueLimit && !hurry() {
+		if o.still && kept {
+			o.unseen += len(p)
+			return
+		}
 		o.change.Wait()
 	}
 	if o.broken {
@@ -113,9 +138,13 @@ func (o *output) run() {
 		}
 		p := o.queue
 		o.queue, o.busy = o.spare[:0], true
+		if o.unseen > 0 {
+			o.queue = fmt.Appendf(o.queue, "\nrkt: %d bytes are not shown here: \"rkt logs\" has them\n", o.unseen)
+			o.unseen = 0
+		}
 		o.change.Broadcast()
 		o.mu.Unlock()
-		err := writeAll(o.f, p)
+		err := o.writeOut(p)
 		o.mu.Lock()
 		o.spare, o.busy = p, false
 		if cap(o.spare) > 4*queueLimit {
@@ -124,6 +153,46 @@ func (o *output) run() {
 		if err != nil {
 			o.broken, o.queue = true, nil
 		}
+		o.change.Broadcast()
+	}
+}
+
+// writeOut writes p, and notes when that takes the terminal too long.
+func (o *output) writeOut(p []byte) error {
+	if o.patience == 0 {
+		return writeAll(o.f, p)
+	}
+	for piece := range slices.Chunk(p, pieceSize) {
+		turn := o.turn(false)
+		late := time.AfterFunc(o.patience, func() { o.lag(turn) })
+		err := writeAll(o.f, piece)
+		late.Stop() // one that fires all the same finds that its turn is over
+		o.turn(true)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// turn begins or ends the write of a piece.
+func (o *output) turn(over bool) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.turns++
+	if over && o.still {
+		o.still = false
+		o.change.Broadcast()
+	}
+	return o.turns
+}
+
+// lag says that the write of that turn takes long.
+func (o *output) lag(turn int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.turns == turn {
+		o.still = true
 		o.change.Broadcast()
 	}
 }
@@ -168,6 +237,7 @@ const maxLine = 1 << 20
 // whole lines go on; without one the bytes are passed as they come.
 type lines struct {
 	to     *output
+	kept   bool // in a log, too
 	prefix []byte
 	rest   []byte
 	buf    []byte
@@ -175,7 +245,7 @@ type lines struct {
 
 func (l *lines) write(p []byte, hurry func() bool) {
 	if l.prefix == nil {
-		l.to.write(p, hurry)
+		l.to.write(p, l.kept, hurry)
 		return
 	}
 	l.buf = l.buf[:0]
@@ -189,7 +259,7 @@ func (l *lines) write(p []byte, hurry func() bool) {
 		p = rest
 	}
 	if len(l.buf) > 0 {
-		l.to.write(l.buf, hurry)
+		l.to.write(l.buf, l.kept, hurry)
 	}
 }
 
@@ -200,7 +270,7 @@ func (l *lines) end() {
 	}
 	l.buf = l.buf[:0]
 	l.line(nil)
-	l.to.write(l.buf, func() bool { return true })
+	l.to.write(l.buf, l.kept, func() bool { return true })
 }
 
 func (l *lines) line(end []byte) {

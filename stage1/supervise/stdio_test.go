@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 
 	"github.com/rkt-pods/rkt/pkg/crilog"
 )
@@ -109,11 +111,11 @@ func TestBlockedTerminal(t *testing.T) {
 func TestFlushGivesUp(t *testing.T) {
 	_, w := pipe(t)
 	out := newOutput(w)
-	out.write(make([]byte, 4<<20), func() bool { return true })
+	out.write(make([]byte, 4<<20), false, func() bool { return true })
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	out.flush(ctx) // returns
-	out.write([]byte("x"), func() bool { return false })
+	out.write([]byte("x"), false, func() bool { return false })
 }
 
 func TestClosedTerminal(t *testing.T) {
@@ -141,7 +143,7 @@ func TestNonBlockingTerminal(t *testing.T) {
 	}
 	out := newOutput(w)
 	data := bytes.Repeat([]byte("0123456789"), 100_000)
-	out.write(data, func() bool { return true })
+	out.write(data, false, func() bool { return true })
 	got := make([]byte, len(data))
 	if _, err := io.ReadFull(r, got); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("not what was written, %v", err)
@@ -205,5 +207,52 @@ func TestPipeBelongsToTheApp(t *testing.T) {
 	flags, err := unix.FcntlInt(w.Fd(), unix.F_GETFL, 0)
 	if err != nil || flags&unix.O_NONBLOCK != 0 {
 		t.Errorf("the app's end is non-blocking: %#x, %v", flags, err)
+	}
+}
+
+// A terminal that stands still does not hold up what is in the log as well: once
+// it moves again, it says how much it has not shown.
+func TestTerminalStandsStill(t *testing.T) {
+	master, slave := openPTY(t)
+	if _, err := term.MakeRaw(int(slave.Fd())); err != nil {
+		t.Fatal(err)
+	}
+	out := newOutput(slave)
+	if out.patience != patience {
+		t.Fatalf("patience %s with a terminal", out.patience)
+	}
+	out.patience = 50 * time.Millisecond
+	s, app, log := newStream(t, out)
+	s.to.kept = true
+	want := bytes.Repeat([]byte("0123456789abcde\n"), 4<<20/16)
+	if _, err := app.Write(want); err != nil { // for ever, if it waited for the terminal
+		t.Fatal(err)
+	}
+	_ = app.Close()
+	s.finish()
+	if got := logged(t, log); !bytes.Equal(got, want) {
+		t.Errorf("%d bytes in the log, want %d", len(got), len(want))
+	}
+	got := make(chan []byte)
+	go func() {
+		var all []byte
+		for buf := make([]byte, 64<<10); !bytes.Contains(all, []byte("\nrkt: ")) || !bytes.HasSuffix(all, []byte("has them\n")); {
+			n, err := master.Read(buf)
+			if err != nil {
+				break
+			}
+			all = append(all, buf[:n]...)
+		}
+		got <- all
+	}()
+	out.flush(t.Context())
+	all := <-got
+	at := bytes.Index(all, []byte("\nrkt: "))
+	unseen := 0
+	if _, err := fmt.Sscanf(string(all[max(at, 0):]), "\nrkt: %d bytes are not shown here", &unseen); err != nil || unseen == 0 {
+		t.Fatalf("no notice: %v: %.200q", err, all[max(at, 0):])
+	}
+	if !bytes.Equal(all[:at], want[:at]) || at+unseen != len(want) {
+		t.Errorf("%d bytes are shown and %d are not, of %d", at, unseen, len(want))
 	}
 }
