@@ -131,32 +131,39 @@ func printEnded(g *globals, format string, all []ended) error {
 
 // waitFor waits for one pod, which may be removed meanwhile.
 func waitFor(ctx context.Context, pods pod.Pods, uuid string) (ended, error) {
-	found, err := pods.Get(uuid)
-	if errors.Is(err, fs.ErrNotExist) {
-		return buried(pods, uuid, err)
-	}
-	if err != nil {
-		return ended{}, err
-	}
-	if found.Folder != poddir.Garbage {
-		if found, err = pods.WaitOver(ctx, uuid); errors.Is(err, fs.ErrNotExist) {
+	for {
+		found, err := pods.Get(uuid)
+		if errors.Is(err, fs.ErrNotExist) {
 			return buried(pods, uuid, err)
+		}
+		if err == nil && found.Folder != poddir.Garbage {
+			found, err = pods.WaitOver(ctx, uuid)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it is in the garbage by now, or gone
 		}
 		if err != nil {
 			return ended{}, err
 		}
+		exit, err := pods.Exit(found)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it moved on
+		}
+		if err != nil {
+			return ended{}, err
+		}
+		if found.Folder == poddir.Garbage && (exit == nil || exit.Derived) {
+			// Its records are being removed, after what is left behind of them
+			// was written.
+			if e, err := buried(pods, uuid, fs.ErrNotExist); err == nil {
+				return e, nil
+			}
+		}
+		if exit == nil {
+			return ended{}, errs.Newf(errs.Usage, "pod %s: is %s, and has never run", uuid, found.State)
+		}
+		return ended{uuid, *exit}, nil
 	}
-	exit, err := pods.Exit(found)
-	if errors.Is(err, fs.ErrNotExist) {
-		return buried(pods, uuid, err)
-	}
-	if err == nil && exit == nil {
-		err = errs.Newf(errs.Usage, "pod %s: is %s, and has never run", uuid, found.State)
-	}
-	if err != nil {
-		return ended{}, err
-	}
-	return ended{uuid, *exit}, nil
 }
 
 // buried is how a pod ended that is not there, else the error that says so.

@@ -98,13 +98,13 @@ func lease(dir string, c PTP, offset uint64, containerID, ifName string) ([]neti
 	}
 	addr := list[0].Addr().String()
 	for range 100 {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return nil, err
+		err := os.MkdirAll(dir, 0o755)
+		if err == nil {
+			// Whole from the first moment, so that no sweep finds one of nobody's.
+			err = writeOnce(dir, addr, containerID+"\r\n"+ifName)
 		}
-		// Whole from the first moment, so that no sweep finds one of nobody's.
-		err := writeOnce(dir, addr, containerID+"\r\n"+ifName)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // the empty folder was just removed
+			continue // the empty folder, or that above it, was just removed
 		}
 		if err != nil {
 			return nil, err

@@ -111,12 +111,13 @@ func shared(ctx context.Context) (*lock.Lock, error) { return locked(ctx, lock.S
 
 func locked(ctx context.Context, take func(context.Context, string) (*lock.Lock, error)) (*lock.Lock, error) {
 	for {
-		if err := os.MkdirAll(poddir.NetDir(), 0o755); err != nil {
-			return nil, err
+		var l *lock.Lock
+		err := os.MkdirAll(poddir.NetDir(), 0o755)
+		if err == nil {
+			l, err = take(ctx, lockFile)
 		}
-		l, err := take(ctx, lockFile)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // the empty folder was just removed
+		if errors.Is(err, fs.ErrNotExist) && ctx.Err() == nil {
+			continue // the empty folder, or that above it, was just removed
 		}
 		return l, err
 	}

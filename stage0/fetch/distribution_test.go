@@ -10,12 +10,14 @@ import (
 
 	"github.com/rkt-pods/rkt/tests/images"
 	"github.com/rkt-pods/rkt/tests/registry"
+	"github.com/rkt-pods/rkt/tests/rktfetch"
 )
 
 // TestDistributionAsUmoci fetches what another tool has pushed to a real registry,
 // and compares each entry with what umoci unpacks of what that tool pulls.
 func TestDistributionAsUmoci(t *testing.T) {
 	needRoot(t)
+	rktfetch.Program() // before there is another folder for temporary files
 	// Memory takes attributes of 60 KiB; most disks don't.
 	shm := must(os.MkdirTemp("/dev/shm", "rkt-test-"))
 	t.Cleanup(func() { _ = os.RemoveAll(shm) })

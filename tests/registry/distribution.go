@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"testing"
 	"time"
@@ -35,12 +36,27 @@ func Distribution(t testing.TB) string {
 	}
 	cmd := exec.Command(program, "serve", config)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
+	started, ended, stop := make(chan error), make(chan struct{}), make(chan struct{})
+	go func() {
+		// The signal comes when the thread ends that started it, which a
+		// goroutine has for itself only as long as it is locked to it.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread() // or the thread would end, with what others started from it
+		defer close(ended)
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			<-stop
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait() // killed
+		}
+	}()
+	if err := <-started; err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // killed
+		close(stop)
+		<-ended
 	})
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		c, err := net.Dial("tcp", at)
