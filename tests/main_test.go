@@ -40,19 +40,19 @@ func TestMain(m *testing.M) {
 // thread into another network namespace must not take /proc/self along.
 func init() { runtime.LockOSThread() }
 
+// networkEnv tells that the tests are where they belong.
+const networkEnv = "RKT_TEST_NETWORK"
+
 // inOwnNetwork runs the tests in a network namespace of their own, with run
 // folders of their own: pods get addresses, links and rules by default, none of
 // which the host is to see.
 func inOwnNetwork(m *testing.M) (code int, err error) {
-	const done = "RKT_TEST_NETWORK"
-	// The booted system of TestVM is the tests' own, and its units are in its
-	// network.
-	if os.Getenv(done) != "" || os.Geteuid() != 0 || os.Getenv("RKT_TEST_VM") == "1" {
+	if os.Getenv(networkEnv) != "" || os.Geteuid() != 0 {
 		return run(m)
 	}
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Args[0] = os.Args[0]
-	cmd.Env = append(os.Environ(), done+"=1")
+	cmd.Env = append(os.Environ(), networkEnv+"=1")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	// A test binary that is killed for its timeout takes the tests with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}

@@ -74,6 +74,10 @@ func (s suite) run(t *testing.T, src string) {
 		"--env", "RKT_TEST_VM=1", "--env", "RKT_TEST_BIN=/root/t/bin", "--env", "RKT_TEST_IMAGES=/root/t/images",
 		"--script", `cp -r /mnt/src /root/t && cd /root/t && exec ./tests.test -test.v=test2json -test.short -test.parallel=3 -test.run="$1"`,
 		run)
+	if s.name == "pods" {
+		// Units are in the network of the system, so that is where gc has to be.
+		cmd.Args = slices.Insert(cmd.Args, 1, "--env", networkEnv+"=1")
+	}
 	guest := &guestTest{children: map[string]*guestTest{}}
 	err := guest.read(cmd)
 	for _, name := range guest.names {
