@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -153,12 +152,12 @@ func (f *Finder) pods(context.Context) ([]Orphan, error) {
 	return list, err
 }
 
-// uuids finds a pod's id behind a slash.
-var uuids = regexp.MustCompile(`/([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})(?:/|$)`)
-
+// uuidIn finds a pod's id among the parts of a path, "" if there is none.
 func uuidIn(path string) string {
-	if m := uuids.FindStringSubmatch(path); m != nil {
-		return m[1]
+	for part := range strings.SplitSeq(path, "/") {
+		if uuid, err := poddir.ParseUUID(part); err == nil {
+			return uuid
+		}
 	}
 	return ""
 }
