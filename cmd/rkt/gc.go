@@ -154,6 +154,7 @@ func (g *globals) collect(ctx context.Context, cmd *cobra.Command, h host, o gcO
 		images := imageGCOptions{Retention: store.Retention{Grace: imageGrace, MaxSize: o.maxDisk}}
 		var done collectedImages
 		done, imagesErr = collectImages(ctx, h, images)
+		done = done.listed()
 		out.Images = &done
 	}
 	if o.format != "" {

@@ -55,6 +55,14 @@ type collectedImages struct {
 	DryRun  bool             `json:"dryRun"`
 }
 
+// listed has lists also where there is nothing.
+func (c collectedImages) listed() collectedImages {
+	for _, l := range []*[]string{&c.Garbage.Layers, &c.Garbage.Blobs, &c.Garbage.Staging} {
+		*l = append([]string{}, *l...)
+	}
+	return c
+}
+
 func runImageGC(ctx context.Context, g *globals, o imageGCOptions) error {
 	if err := g.needRoot(); err != nil {
 		return err
@@ -99,11 +107,7 @@ func collectImages(ctx context.Context, h host, o imageGCOptions) (collectedImag
 
 func (g *globals) collectedImages(out collectedImages, o imageGCOptions) error {
 	if o.format != "" {
-		// Lists, also where there is nothing.
-		for _, l := range []*[]string{&out.Garbage.Layers, &out.Garbage.Blobs, &out.Garbage.Staging} {
-			*l = append([]string{}, *l...)
-		}
-		return printJSON(g.stdout, o.format, out)
+		return printJSON(g.stdout, o.format, out.listed())
 	}
 	removed, freed := 0, int64(0)
 	for _, d := range out.Images {
